@@ -39,6 +39,20 @@ std::int64_t least_workspace(const otimes::program& p, const otimes::machine& m,
     return 0;
 }
 
+// Two to five modes, most of them short, of any type.
+chain_spec random_chain(support::random_stream& random) {
+    chain_spec spec;
+    const std::int64_t modes = random.integer(2, 5);
+    for (std::int64_t k = 0; k < modes; ++k) {
+        const auto extent = [&] { return random.integer(1, 5) < 4 ? random.integer(1, 9) : random.integer(9, 70); };
+        const std::int64_t P = extent();
+        spec.modes.push_back(random.integer(0, 3) == 0 ? free_mode(P) : factor(P, extent()));
+    }
+    const dtype types[] = {dtype::f32, dtype::f64, dtype::c64, dtype::c128};
+    spec.type = types[random.integer(0, 3)];
+    return spec;
+}
+
 }  // namespace
 
 TEST_CASE("a negative limit is not kept, nor by a plan without passes") {
@@ -281,16 +295,8 @@ TEST_CASE("the least of random programs works and is the least, on the CPU, a GP
     // X 65 x 4 x 55 x 62 x 4: the kernels that were chosen with room took more than the slabs left
     check(rows_program(65, {factor(4, 4), factor(62, 1), factor(4, 7)}, dtype::c64), four(80), placement::gpu, random);
     for (int i = 0; i < (support::long_tests() ? 200 : 20); ++i) {
-        chain_spec spec;
-        const std::int64_t modes = random.integer(2, 5);
-        for (std::int64_t k = 0; k < modes; ++k) {
-            const auto extent = [&] { return random.integer(1, 5) < 4 ? random.integer(1, 9) : random.integer(9, 70); };
-            const std::int64_t P = extent();
-            spec.modes.push_back(random.integer(0, 3) == 0 ? free_mode(P) : factor(P, extent()));
-        }
+        chain_spec spec = random_chain(random);
         spec.add = random.integer(0, 3) == 0;
-        const dtype types[] = {dtype::f32, dtype::f64, dtype::c64, dtype::c128};
-        spec.type = types[random.integer(0, 3)];
         const placement places[] = {placement::automatic, placement::cpu, placement::gpu, placement::gpus};
         const std::int32_t capabilities[] = {75, 80, 90, 120};
         check(chain_program(spec), four(capabilities[random.integer(0, 3)]), places[i % 4], random);
@@ -351,15 +357,7 @@ TEST_CASE("the least works and is the least also where the memory of GPUs is sma
     check(rows, otimes::gpu_machine(small, 4), placement::automatic);
     support::random_stream random(11);
     for (int i = 0; i < (support::long_tests() ? 300 : 40); ++i) {
-        chain_spec spec;
-        const std::int64_t modes = random.integer(2, 5);
-        for (std::int64_t k = 0; k < modes; ++k) {
-            const auto extent = [&] { return random.integer(1, 5) < 4 ? random.integer(1, 9) : random.integer(9, 70); };
-            const std::int64_t P = extent();
-            spec.modes.push_back(random.integer(0, 3) == 0 ? free_mode(P) : factor(P, extent()));
-        }
-        const dtype types[] = {dtype::f32, dtype::f64, dtype::c64, dtype::c128};
-        spec.type = types[random.integer(0, 3)];
+        chain_spec spec = random_chain(random);
         small.memory_bytes = std::int64_t{1} << random.integer(9, 23);
         check(chain_program(spec), otimes::gpu_machine(small, static_cast<std::int32_t>(random.integer(1, 5))),
               places[i % 3]);

@@ -55,8 +55,7 @@ OTIMES_ON_DEMAND inline plan plan_from_host(const program& source, const gpu_des
     if (streaming::has_several_results(source)) {
         throw unsupported_error(
             "otimes: a product of operators, with a matrix in host memory between two of them, cannot pass through a "
-            "GPU. "
-            "Evaluate them one by one, or use placement::cpu.");
+            "GPU. Evaluate them one by one, or use placement::cpu.");
     }
     const stream_plan stream = plan_stream(source, gpu, wishes, streaming_budget(gpu, wishes));
     plan result;

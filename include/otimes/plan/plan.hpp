@@ -179,12 +179,11 @@ struct plan {
     std::int32_t threads = 1;
 
     std::vector<pass> passes;
-    std::vector<std::int64_t>
-        trip_slabs;  ///< GPU, operands in host memory: slabs of each trip through it; the passes are
-                     ///< those of one slab of each
+    /// GPU, operands in host memory: slabs of each trip through it. The passes are those of one slab of each.
+    std::vector<std::int64_t> trip_slabs;
     std::vector<std::int64_t> trip_passes;  ///< passes of each trip, in turn
-    std::int32_t part_count = 1;   ///< several GPUs, operands in host memory: parts that they take; the passes are
-                                   ///< those of one
+    /// Several GPUs, operands in host memory: parts that they take. The passes are those of one.
+    std::int32_t part_count = 1;
     std::int64_t slab_extent = 0;  ///< indices of the slab mode per slab; 0: no slabs
     std::int64_t slab_count = 1;
     std::vector<std::int64_t> buffer_elements;  ///< workspace buffers of one slab in flight

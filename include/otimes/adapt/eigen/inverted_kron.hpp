@@ -29,6 +29,7 @@
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/structured.hpp>
 #include <otimes/factorwise/scaled_number.hpp>
+#include <otimes/plan/grouping.hpp>
 #include <otimes/program/errors.hpp>
 
 namespace otimes {
@@ -106,11 +107,10 @@ bool loses_digits(Real roundings) noexcept {
 template <class Real>
 class amplification {
 public:
-    /// The next factor, a dense one of this order. `is_real`: its elements
+    /// The next factor, a dense one of this order. `is_real`: whether its elements are, so that neighbours of 3 x 3 and 4 x 4 are not multiplied out.
     void append(Real a, std::int64_t order, bool is_real) {
         product_ *= a;
-        if (is_real && order == last_order_ &&
-            (order == 3 || order == 4)) {  // such neighbours go through registers together
+        if (is_real && order == last_order_ && (order == 3 || order == 4)) {
             runs_.clear();
         }
         last_order_ = order;
@@ -120,7 +120,7 @@ public:
         for (run r : runs_) {
             r.order *= order;
             r.product *= a;
-            if (r.order <= most_order_multiplied_out) {
+            if (r.order <= planning::most_grouped_extent) {
                 longer.push_back(r);
             }
         }
@@ -141,7 +141,6 @@ public:
     [[nodiscard]] Real of_image() const noexcept { return (std::min)(product_, std::sqrt(squares_)); }
 
 private:
-    static constexpr std::int64_t most_order_multiplied_out = 16;  // plan/grouping.hpp
     struct run {
         std::int64_t order;
         Real product;

@@ -229,7 +229,8 @@ Scalar phase_of_first(const dense_matrix<Scalar>& b) {
 }  // namespace eigen
 
 /// kron(B, C) nearest to `a` in the Frobenius norm, B of rows x cols, C of the quotients. `a` is a dense or sparse matrix. Where
-/// several are nearest, one of them; always the same for the same a. The trace of B is positive, where B is not square, or its trace 0, its largest element. With elements that are not finite, all are NaN.
+/// several are nearest, one of them; always the same for the same a. The trace of B is positive; where B is not square, or its trace is 0, its
+/// largest element is. With elements that are not finite, all are NaN.
 /// Cost: a few tens of passes over the elements of a, some hundreds where nothing in a is near a Kronecker product; memory for 20
 /// pairs of factors. @throws shape_error when rows or cols do not divide those of a
 template <class Matrix>

@@ -520,6 +520,14 @@ TEST_CASE("a text whose passes leave out a step, do it twice, or add and scale w
         std::vector<otimes::sweep>& sweeps = p.passes.front().sweeps;
         sweeps[1].factors = sweeps[2].factors;
     });
+    // of two 1 x 1 factors, which the first sweep takes with it, one twice
+    const plan scaled =
+        otimes::make_plan(rows_program(6, {factor(1, 1), factor(4, 4), factor(1, 1)}, dtype::f64), two_wide_cores());
+    REQUIRE(scaled.passes.front().sweeps.front().factors.size() == 3);
+    check_refused(scaled, fault, [](plan& p) {
+        std::vector<std::int32_t>& factors = p.passes.front().sweeps.front().factors;
+        factors[2] = factors[1];
+    });
     // Between two passes lies neither an operand nor the buffer that the pass reads.
     const plan& apart = plans[1];
     REQUIRE(apart.passes.front().out < 0);

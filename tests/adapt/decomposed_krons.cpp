@@ -414,6 +414,63 @@ TEST_CASE("a kron without elements is solved with, its condition number is 1") {
     CHECK(kron(vector_d(empty).asDiagonal()).conditionNumber() == 1);
 }
 
+TEST_CASE_TEMPLATE("Cholesky decompositions of ill-conditioned triangles leave a residual of some roundings", Scalar,
+                   OTIMES_ONE_OF(double, std::complex<double>)) {
+    using namespace decomposed;
+    // W. Kahan, Numerical linear algebra (1966): the inverse of this triangle has elements that grow as powers of 1 + c.
+    const auto kahan = [](Eigen::Index n, double s) {
+        matrix<Scalar> l = matrix<Scalar>::Identity(n, n);
+        l.template triangularView<Eigen::StrictlyLower>().setConstant(Scalar(-std::sqrt(1 - s * s)));
+        for (Eigen::Index j = 0; j < n; ++j) {
+            l.col(j) *= Scalar(std::pow(s, static_cast<double>(j)));
+        }
+        const matrix<Scalar> m = l * l.adjoint();
+        return matrix<Scalar>(m / m.norm());
+    };
+    // The kernel of points that lie close together, as in Gaussian processes: its triangle's inverse is large.
+    const auto kernel = [](Eigen::Index n, double jitter) {
+        matrix<Scalar> k(n, n);
+        for (Eigen::Index i = 0; i < n; ++i) {
+            for (Eigen::Index j = 0; j < n; ++j) {
+                const double d = static_cast<double>(i - j) / static_cast<double>(4 * n);
+                k(i, j) = Scalar(std::exp(-d * d) + (i == j ? jitter : 0));
+            }
+        }
+        return matrix<Scalar>(k / k.norm());
+    };
+    const matrix<Scalar> one = matrix<Scalar>::Ones(1, 1);
+    const matrix<Scalar> few = kernel(3, 1);
+    enum class by : std::uint8_t { triangles, steps, factors };
+    const auto solves = [](const std::vector<matrix<Scalar>>& factors, by way) {
+        const otimes::kron_llt<Scalar> llt(kron(factors));
+        CHECK(llt.solves_by_triangles() == (way == by::triangles));
+        CHECK(llt.refines() == (way == by::steps));
+        CHECK(llt.solves_by_factors() == (way == by::factors));
+        const matrix<Scalar> b = right_of(factors, 7);
+        matrix<Scalar> x = poisoned<matrix<Scalar>>(b.rows(), b.cols());
+        x = llt.solve(b);
+        CHECK(roundings(factors, x, b) < 8);
+        const otimes::kron_llt<Scalar> copy = llt;
+        CHECK(copy.solve(b) == x);
+        CHECK(copy.solve(matrix<Scalar>(b.rows(), 0)).cols() == 0);
+        // of a vector, and of a right-hand side that is complex where the factors are not
+        const vector<Scalar> v = llt.solve(b.col(1));
+        CHECK(roundings(factors, matrix<Scalar>(v), matrix<Scalar>(b.col(1))) < 8);
+        const matrix<std::complex<double>> z = b.template cast<std::complex<double>>() * std::complex<double>(0, 1);
+        const matrix<std::complex<double>> y = llt.solve(z);
+        CHECK(roundings(factors, y, z) < 8);
+    };
+    solves({few, one, kahan(12, 0.7)}, by::steps);
+    solves({kahan(12, 0.5), one, few}, by::factors);
+    solves({kernel(6, 1e-8), one}, by::triangles);
+    solves({one, kernel(20, 1e-8)}, by::steps);
+    solves({few, kernel(20, 1e-13), one}, by::factors);
+    // Here K.solve() finds the factor singular to working precision.
+    const matrix<Scalar> least = kernel(60, 100 * std::numeric_limits<double>::epsilon());
+    CHECK_THROWS_AS(otimes::kron_lu<Scalar>{kron(least)}, otimes::singular_error);
+    solves({least}, by::factors);
+}
+
 TEST_CASE("values of more factors than fit are refused before anything is multiplied") {
     const auto K = kron(std::vector<matrix_d>(62, matrix_d(matrix_d::Identity(2, 2) * 1.5)));
     CHECK_THROWS_AS(static_cast<void>(K.singularValues()), std::bad_alloc);

@@ -36,8 +36,23 @@ TEST_CASE("solves in device memory") {
                 return (dense * x - image).norm() / (dense.norm() * x.norm());
             };
             CHECK(leaves(otimes::kron(a, h), known, ill) < 2e-15);
+            const otimes::kron_llt<double> definite(otimes::kron(a, h));
+            CHECK(definite.solves_by_triangles() == (n == 9));
+            CHECK(definite.solves_by_factors() == (n == 11));
+            CHECK(leaves(otimes::kron(a, h), known, definite) < 4e-15);
             CHECK(leaves(otimes::kron(a, tall), known.topRows(3 * (n - 1)), otimes::kron(a, tall)) < 2e-15);
         }
+        // The kernel of points that lie close together: a Cholesky decomposition that refines, on the device.
+        const Eigen::MatrixXd kernel = Eigen::MatrixXd::NullaryExpr(20, 20, [](auto i, auto j) {
+            const double d = static_cast<double>(i - j) / 80;
+            return std::exp(-d * d) + (i == j ? 1e-8 : 0);
+        });
+        const otimes::kron_llt<double> close(otimes::kron(a, kernel));
+        CHECK(close.refines());
+        const Eigen::MatrixXd dense = otimes::kron(a, kernel).toDenseMatrix(),
+                              image = dense * Eigen::MatrixXd::Ones(60, 2);
+        const Eigen::MatrixXd solved = close.solve(otimes::DeviceMatrix<double>(image)).to_host();
+        CHECK((dense * solved - image).norm() <= 2e-15 * dense.norm() * solved.norm());
         // Ill-conditioned eigenvectors: on the host, by Schur forms.
         Eigen::MatrixXd f(2, 2), g(2, 2), y(4, 2);
         f << 1, 1, 0, 1 + 5e-8;

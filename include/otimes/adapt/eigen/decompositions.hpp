@@ -259,6 +259,136 @@ bool is_real_diagonal(const Eigen::MatrixBase<Derived>& d) {
     return true;
 }
 
+/// The Cholesky decompositions F_k = L_k L_k^H of a kron's factors, or those of -F_k where F_k is negative definite.
+template <class Scalar>
+class cholesky_of_factors {
+public:
+    using real = detail::real_of<Scalar>;
+
+    kron_node<Scalar> lower;                 ///< kron(L_k), without K's scalar
+    kron_over_powers<Scalar> own;            ///< the F_k,
+    kron_over_powers<Scalar> triangles;      ///< the L_k, over the powers of two of the F_k,
+    kron_over_powers<Scalar> inverse;        ///< the F_k^-1
+    kron_over_powers<Scalar> inverse_lower;  ///< and the L_k^-1
+    amplification<real> of_inverse;          ///< by the F_k^-1 and by the L_k^-1
+    amplification<real> of_lower;
+    /// The inverses of tiny factors may not be, where those of their triangles are.
+    bool is_finite = true;
+    real rcond = real(1);
+
+    /// @throws singular_error unless K is positive definite; shape_error
+    explicit cholesky_of_factors(const kron_expr<Scalar>& k) : k_(k) {
+        const Scalar alpha = k.node().alpha();
+        require_scalar(std::imag(alpha) == real(0) && std::real(alpha) != real(0));
+        for_each_factor(k, "Cholesky decomposition", [this](const factor_reader<Scalar>& f) {
+            ++position_;
+            if (f.form() != factor_form::other && f.rows() > 1) {
+                of_inverse.append_apart();
+                of_lower.append_apart();
+            }
+            if (f.form() == factor_form::identity) {
+                const leaf same = leaf::identity(f.rows());
+                lower.append(same);
+                for (kron_over_powers<Scalar>* const all : {&own, &triangles, &inverse, &inverse_lower}) {
+                    all->append(same);
+                }
+            } else if (f.form() == factor_form::permutation) {
+                require_definite(false, position_);  // there is a 0 on the diagonal
+            } else if (f.form() == factor_form::diagonal) {
+                append_diagonal(f);
+            } else {
+                append_dense(f);
+            }
+        });
+        if ((negative_ % 2 != 0) != (std::real(alpha) < real(0))) {
+            require_scalar(std::real(alpha) > real(0) || negative_ % 2 != 0);
+            require_definite(false, last_negative_);
+        }
+    }
+
+private:
+    void require_scalar(bool positive) const {
+        if (!positive) {
+            throw singular_error("otimes: Cholesky decomposition of " + shape_of(k_) + ": its scalar is not positive.");
+        }
+    }
+    void require_definite(bool definite, std::size_t position) const {
+        if (!definite) {
+            throw singular_error("otimes: Cholesky decomposition of " + shape_of(k_) + ": factor " +
+                                 std::to_string(position) + " is not positive definite.");
+        }
+    }
+    /// Whether the factor can only be negative definite; its diagonal must be real.
+    template <class Derived>
+    bool is_negative(const Eigen::MatrixBase<Derived>& diagonal) {
+        if (!is_real_diagonal(diagonal)) {
+            throw singular_error("otimes: Cholesky decomposition of " + shape_of(k_) + ": factor " +
+                                 std::to_string(position_) + not_self_adjoint);
+        }
+        const bool result = diagonal.size() > 0 && std::real(diagonal(0)) < real(0);
+        negative_ += result ? 1 : 0;
+        last_negative_ = result ? position_ : last_negative_;
+        return result;
+    }
+
+    void append_diagonal(const factor_reader<Scalar>& f) {
+        dense_vector<real> d = f.diagonal().real();
+        if (is_negative(f.finite_diagonal())) {
+            d = -d;
+        }
+        require_definite(d.size() == 0 || d.minCoeff() > real(0), position_);
+        const dense_vector<Scalar> roots = d.cwiseSqrt().template cast<Scalar>();
+        lower.append(owned_diagonal<Scalar>(roots));
+        inverse_lower.append(dense_vector<Scalar>(roots.cwiseInverse()));
+        dense_vector<Scalar> inverted = d.cwiseInverse().template cast<Scalar>();
+        is_finite = is_finite && inverted.allFinite();
+        inverse.append(std::move(inverted));
+        for (kron_over_powers<Scalar>* const all : {&own, &triangles}) {  // of triangles the inverse stands for it
+            all->append(dense_vector<Scalar>(d.template cast<Scalar>()));
+        }
+        rcond = d.size() > 0 ? rcond * (d.minCoeff() / d.maxCoeff()) : rcond;
+    }
+
+    void append_dense(const factor_reader<Scalar>& f) {
+        dense_matrix<Scalar> triangle = f.finite_lower_triangle();
+        if (is_negative(triangle.diagonal())) {
+            triangle = -triangle;
+        }
+        // Over an even power of two: Eigen divides by complex numbers through their squares.
+        scaled_matrix<Scalar> scaled(std::move(triangle));
+        const int odd = scaled.exponent % 2 != 0 ? 1 : 0;
+        if (odd != 0) {
+            scaled.matrix *= Scalar(2);
+        }
+        const int half = (scaled.exponent - odd) / 2;
+        const Eigen::Index n = scaled.matrix.rows();
+        dense_matrix<Scalar> l(n, n);
+        dense_matrix<Scalar> inverted_l(n, n);
+        dense_matrix<Scalar> inverted(n, n);
+        dense_matrix<Scalar> whole(n, n);
+        if (n > 0) {
+            const auto llt = dense_decompositions<Scalar>::cholesky(n, scaled.matrix.data(), l.data(),
+                                                                    inverted_l.data(), inverted.data());
+            require_definite(llt.definite, position_);
+            rcond *= llt.rcond;
+            whole = scaled.matrix.template selfadjointView<Eigen::Lower>();
+            constexpr bool is_real = !detail::is_complex_scalar<Scalar>;
+            of_inverse.append(amplification_of<Scalar>(whole, inverted), n, is_real);
+            of_lower.append(amplification_of<Scalar>(l, inverted_l), n, is_real);
+        }
+        lower.append(owned_factor<Scalar>(l * detail::scaled_number<Scalar>(Scalar(1), half).value()));
+        own.append(std::move(whole), 2 * half);
+        triangles.append(std::move(l), 2 * half);
+        inverse_lower.append(std::move(inverted_l), -half);
+        inverse.append(std::move(inverted), -2 * half);
+    }
+
+    const kron_expr<Scalar>& k_;
+    std::size_t position_ = 0;
+    std::size_t last_negative_ = 0;  // position
+    int negative_ = 0;
+};
+
 }  // namespace eigen
 
 /// Cholesky decompositions of the factors of a kron of self-adjoint positive definite factors: K = L L^H, L = kron(L_k).
@@ -272,118 +402,30 @@ public:
     /// The lower triangles of the factors are read, the diagonals of which must be real. Factors, and the scalar, may be negative (definite) where
     /// the product is positive, as kron(-A, -B). @throws shape_error, singular_error where K is not positive definite
     explicit kron_llt(const kron_expr<Scalar>& k) {
-        using real = RealScalar;
         eigen::require_square_factors(k, "Cholesky decomposition", "For least squares use pseudoInverse().");
         eigen::require_finite_scalar(k, "Cholesky decomposition");
-        const Scalar alpha = k.node().alpha();
-        const auto require_scalar = [&k](bool positive) {
-            if (!positive) {
-                throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) +
-                                     ": its scalar is not positive.");
-            }
-        };
-        require_scalar(std::imag(alpha) == real(0) && std::real(alpha) != real(0));
-        kron_node<Scalar> lower;
-        eigen::kron_over_powers<Scalar> inverse_lower;
-        eigen::kron_over_powers<Scalar> inverse;
-        eigen::amplification<real> amplified;
-        bool finite = true;  // the inverses of tiny factors may not be, where those of their triangles are
-        std::size_t position = 0;
-        std::size_t last_negative = 0;  // position
-        int negative = 0;
-        const auto require = [&k](bool definite, std::size_t at) {
-            if (!definite) {
-                throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
-                                     std::to_string(at) + " is not positive definite.");
-            }
-        };
-        // Whether a factor with this diagonal can only be negative definite.
-        const auto is_negative = [&](const auto& diagonal) {
-            const bool result = diagonal.size() > 0 && std::real(diagonal(0)) < real(0);
-            negative += result ? 1 : 0;
-            last_negative = result ? position : last_negative;
-            return result;
-        };
-        eigen::for_each_factor(k, "Cholesky decomposition", [&](const eigen::factor_reader<Scalar>& f) {
-            ++position;
-            const auto require_real = [&](bool is_real) {
-                if (!is_real) {
-                    throw singular_error("otimes: Cholesky decomposition of " + eigen::shape_of(k) + ": factor " +
-                                         std::to_string(position) + eigen::not_self_adjoint);
-                }
-            };
-            if (f.form() != eigen::factor_form::other && f.rows() > 1) {
-                amplified.append_apart();
-            }
-            if (f.form() == eigen::factor_form::identity) {
-                lower.append(leaf::identity(f.rows()));
-                inverse_lower.append(leaf::identity(f.rows()));
-                inverse.append(leaf::identity(f.rows()));
-            } else if (f.form() == eigen::factor_form::permutation) {
-                require(false, position);  // there is a 0 on the diagonal
-            } else if (f.form() == eigen::factor_form::diagonal) {
-                require_real(eigen::is_real_diagonal(f.finite_diagonal()));
-                eigen::dense_vector<real> d = f.diagonal().real();
-                if (is_negative(d)) {
-                    d = -d;
-                }
-                require(d.size() == 0 || d.minCoeff() > real(0), position);
-                const eigen::dense_vector<Scalar> roots = d.cwiseSqrt().template cast<Scalar>();
-                lower.append(eigen::owned_diagonal<Scalar>(roots));
-                inverse_lower.append(eigen::dense_vector<Scalar>(roots.cwiseInverse()));
-                eigen::dense_vector<Scalar> inverted = d.cwiseInverse().template cast<Scalar>();
-                finite = finite && inverted.allFinite();
-                inverse.append(std::move(inverted));
-                rcond_ = d.size() > 0 ? rcond_ * (d.minCoeff() / d.maxCoeff()) : rcond_;
-            } else {
-                eigen::dense_matrix<Scalar> triangle = f.finite_lower_triangle();
-                require_real(eigen::is_real_diagonal(triangle.diagonal()));
-                if (is_negative(triangle.diagonal())) {
-                    triangle = -triangle;
-                }
-                // Over an even power of two: Eigen divides by complex numbers through their squares.
-                eigen::scaled_matrix<Scalar> scaled(std::move(triangle));
-                const int odd = scaled.exponent % 2 != 0 ? 1 : 0;
-                if (odd != 0) {
-                    scaled.matrix *= Scalar(2);
-                }
-                const int half = (scaled.exponent - odd) / 2;
-                const auto power = [](int exponent) {
-                    return detail::scaled_number<Scalar>(Scalar(1), exponent).value();
-                };
-                const Eigen::Index n = scaled.matrix.rows();
-                eigen::dense_matrix<Scalar> l(n, n);
-                eigen::dense_matrix<Scalar> inverted_l(n, n);
-                eigen::dense_matrix<Scalar> inverted(n, n);
-                if (n > 0) {
-                    const auto llt = eigen::dense_decompositions<Scalar>::cholesky(n, scaled.matrix.data(), l.data(),
-                                                                                   inverted_l.data(), inverted.data());
-                    require(llt.definite, position);
-                    rcond_ *= llt.rcond;
-                    amplified.append(
-                        eigen::amplification_of<Scalar>(
-                            eigen::dense_matrix<Scalar>(scaled.matrix.template selfadjointView<Eigen::Lower>()),
-                            inverted),
-                        n, !detail::is_complex_scalar<Scalar>);
-                }
-                lower.append(eigen::owned_factor<Scalar>(l * power(half)));
-                inverse_lower.append(std::move(inverted_l), -half);
-                inverse.append(std::move(inverted), -2 * half);
-            }
-        });
-        if ((negative % 2 != 0) != (std::real(alpha) < real(0))) {
-            require_scalar(std::real(alpha) > real(0) || negative % 2 != 0);
-            require(false, last_negative);
-        }
-        const real size = std::abs(alpha);
+        eigen::cholesky_of_factors<Scalar> factors(k);
+        const RealScalar size = std::abs(k.node().alpha());
         const Scalar root(std::sqrt(size));
-        lower.set_alpha(root);
-        lower_ = kron_expr<Scalar>(std::move(lower));
-        inverse_ = inverse.take(eigen::reciprocal(Scalar(size)));
-        by_triangles_ =
-            !finite || !detail::is_finite(inverse_.node().alpha()) || eigen::loses_digits(amplified.of_image());
-        if (by_triangles_) {
-            inverse_ = inverse_lower.take(eigen::reciprocal(root));
+        factors.lower.set_alpha(root);
+        lower_ = kron_expr<Scalar>(std::move(factors.lower));
+        rcond_ = factors.rcond;
+        const auto reciprocal = eigen::reciprocal(Scalar(size));
+        how_ = eigen::refinement_for(factors.of_inverse, /*of_image=*/true);
+        const bool by_triangles = factors.of_lower.of_image() <= eigen::allowed_by_triangles;
+        if (!by_triangles) {
+            apart_ = eigen::factors_apart<Scalar>(factors.triangles, factors.inverse, reciprocal);
+        }
+        inverse_ = factors.inverse.take(reciprocal);
+        if (!factors.is_finite || !detail::is_finite(inverse_.node().alpha())) {
+            how_ = {0, /*by_factors=*/true};
+        }
+        if (by_triangles && (how_.steps > 0 || how_.by_factors)) {
+            how_ = {};
+            by_triangles_ = true;
+            inverse_ = factors.inverse_lower.take(eigen::reciprocal(root));
+        } else if (how_.steps > 0) {
+            own_ = factors.own.take(detail::scaled_number<Scalar>(Scalar(size)));
         }
     }
     [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(lower_.rows()); }
@@ -404,37 +446,60 @@ public:
     [[nodiscard]] RealScalar logAbsDeterminant() const {
         return 2 * root_of_determinant().log_of_size(root_of_scalar(), lower_.rows());
     }
-    /// Whether solve() applies the inverses of L and of L^H, two chains, where that of K would leave a larger residual (eigen::loses_digits) or is not
+    /// Whether solve() applies the inverses of L and of L^H, two chains, where that of K would leave a larger residual (inverted_kron.hpp) or is not
     /// finite.
     [[nodiscard]] bool solves_by_triangles() const noexcept { return by_triangles_; }
-    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain, or two where solves_by_triangles(). @throws shape_error
+    /// Whether solve() takes steps of refinement, where the triangles' inverses would leave a larger residual too.
+    [[nodiscard]] bool refines() const noexcept { return how_.steps > 0; }
+    /// Whether solve() substitutes with each L_k and L_k^H, where two steps of refinement would be too few.
+    [[nodiscard]] bool solves_by_factors() const noexcept { return how_.by_factors; }
+    /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain, or two where solves_by_triangles(), three or five
+    /// where refines(); where solves_by_factors() each factor is solved with. @throws shape_error
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         eigen::require_rows(lower_, b.rows(), b.cols());
-        if (!by_triangles_) {
-            result_type x = inverse_ * b.derived();
+        if (how_.by_factors && b.cols() > 0) {
+            return result_type(substituted<scalar>(b.derived()));
+        }
+        if (by_triangles_) {
+            const result_type half = inverse_ * b.derived();
+            result_type x = inverse_.adjoint() * half;
             return x;
         }
-        const result_type half = inverse_ * b.derived();
-        result_type x = inverse_.adjoint() * half;
-        return x;
+        return eigen::refined<result_type>(own_, inverse_, how_.steps, b.derived());
     }
-    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix.
+    /// The same for B in device memory (otimes/cuda.hpp); a DeviceMatrix. Where solves_by_factors(), B and X are copied to the host and back.
     template <class Rhs>
     requires is_device_operand<Rhs>
     [[nodiscard]] auto solve(const Rhs& b) const {
         eigen::require_rows(lower_, b.rows(), b.cols());
-        if (!by_triangles_) {
-            return apply_inverse(inverse_, inverse_, 0, kept_, b);
+        if (how_.by_factors) {
+            using host_matrix = eigen::dense_matrix<detail::common_scalar<Scalar, typename Rhs::Scalar>>;
+            const auto on_host = [this](const host_matrix& host) {
+                const scoped_executor here(cpu());
+                return host_matrix(solve(host));
+            };
+            return solve_through_host(on_host, host_matrix(), b);
         }
-        const auto half = apply_inverse(lower_, inverse_, 0, kept_, b);
-        const kron_expr<Scalar> upper = inverse_.adjoint();
-        return apply_inverse(upper, upper, 0, kept_upper_, half);
+        if (by_triangles_) {
+            const auto half = apply_inverse(lower_, inverse_, 0, kept_, b);
+            const kron_expr<Scalar> upper = inverse_.adjoint();
+            return apply_inverse(upper, upper, 0, kept_upper_, half);
+        }
+        return apply_inverse(own_, inverse_, how_.steps, kept_, b);
     }
 
 private:
+    template <class To, class Rhs>
+    [[nodiscard]] eigen::dense_matrix<To> substituted(const Rhs& b) const {
+        using matrix = eigen::dense_matrix<Scalar>;
+        return apart_.template solve<To>(b, [](const matrix& l, matrix right) {
+            eigen::dense_decompositions<Scalar>::solve_by_triangle(l.rows(), l.data(), right.data(), right.cols());
+            return right;
+        });
+    }
     [[nodiscard]] RealScalar root_of_scalar() const { return std::real(lower_.node().alpha()); }
     /// Of L, from the diagonals.
     [[nodiscard]] eigen::kron_determinant<RealScalar> root_of_determinant() const {
@@ -453,7 +518,10 @@ private:
     kron_expr<Scalar> lower_;
     RealScalar rcond_ = RealScalar(1);
     bool by_triangles_ = false;
-    kron_expr<Scalar> inverse_;  ///< of L where by_triangles_, else of K
+    eigen::refinement how_;
+    kron_expr<Scalar> inverse_;           ///< of L where by_triangles_, else of K
+    kron_expr<Scalar> own_;               ///< K, where steps of refinement need it
+    eigen::factors_apart<Scalar> apart_;  ///< the L_k, where each is solved with by itself
     device_copies kept_;
     device_copies kept_upper_;
 };

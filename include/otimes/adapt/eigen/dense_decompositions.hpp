@@ -61,6 +61,8 @@ struct dense_decompositions {
     /// null; not written where A is not positive definite.
     static cholesky_facts cholesky(std::int64_t n, const Scalar* a, Scalar* lower, Scalar* inverse_lower,
                                    Scalar* inverse);
+    /// B, of so many columns, becomes X with L L^H X = B, where L is lower triangular of order n.
+    static void solve_by_triangle(std::int64_t n, const Scalar* lower, Scalar* b, std::int64_t columns);
 
     /// A = Q R, thin: with k = min(m, n) Q is m x k with orthonormal columns, R k x n.
     static void qr(std::int64_t m, std::int64_t n, const Scalar* a, Scalar* q, Scalar* r);
@@ -111,8 +113,10 @@ typename dense_decompositions<Scalar>::lu_facts dense_decompositions<Scalar>::lu
         copy_to(result, inverse);
     }
     if (b != nullptr) {
-        const matrix result = lu.solve(copied<matrix>(n, columns, b));
-        copy_to(result, b);
+        Eigen::Map<matrix> x(b, static_cast<Eigen::Index>(n), static_cast<Eigen::Index>(columns));
+        x = lu.permutationP() * x;
+        lu.matrixLU().template triangularView<Eigen::UnitLower>().solveInPlace(x);
+        lu.matrixLU().template triangularView<Eigen::Upper>().solveInPlace(x);
     }
     return facts;
 }
@@ -143,6 +147,15 @@ typename dense_decompositions<Scalar>::cholesky_facts dense_decompositions<Scala
         }
     }
     return facts;
+}
+
+template <class Scalar>
+void dense_decompositions<Scalar>::solve_by_triangle(std::int64_t n, const Scalar* lower, Scalar* b,
+                                                     std::int64_t columns) {
+    const auto l = copied<matrix>(n, n, lower);
+    Eigen::Map<matrix> x(b, static_cast<Eigen::Index>(n), static_cast<Eigen::Index>(columns));
+    l.template triangularView<Eigen::Lower>().solveInPlace(x);
+    l.adjoint().template triangularView<Eigen::Upper>().solveInPlace(x);
 }
 
 template <class Scalar>

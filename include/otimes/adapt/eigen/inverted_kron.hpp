@@ -97,6 +97,10 @@ detail::real_of<Scalar> amplification_of(const dense_matrix<Scalar>& f, const de
 /// to 4 (docs/algebra/solving.md).
 inline constexpr int allowed_roundings = 16;
 
+/// The amplification of a Cholesky decomposition's L up to which two products with the triangles' inverses leave at most as many: up to 10 were measured
+/// (docs/algebra/solving.md). That of L^H says nothing: its columns are its rows.
+inline constexpr int allowed_by_triangles = 64;
+
 /// True of a residual of so many roundings, larger than that of a solve.
 template <class Real>
 bool loses_digits(Real roundings) noexcept {
@@ -328,6 +332,119 @@ detail::scaled_number<Scalar> reciprocal(const Scalar& x) {
                : detail::scaled_number<Scalar>(Scalar(1) / number.value_over(number.exponent()), -number.exponent());
 }
 
+/// K^-1 B, with so many steps X += K^-1 (B - K X).
+template <class Result, class Kron, class Rhs>
+Result refined(const Kron& k, const Kron& inverse, int steps, const Rhs& b) {
+    Result x = inverse * b;
+    for (int step = 0; step < steps; ++step) {
+        Result residual = b.template cast<typename Result::Scalar>();
+        residual.noalias() -= k * x;
+        x.noalias() += inverse * residual;
+    }
+    return x;
+}
+
+/// The factors of a kron that is solved with factor by factor: a matrix over a power of two each, or the inverse of one with structure. No power is
+/// dealt out.
+template <class Scalar>
+class factors_apart {
+public:
+    factors_apart() = default;
+    /// `inverse`: the inverses of `own`, of which those with structure are taken; `scalar`: the inverse of K's.
+    factors_apart(const kron_over_powers<Scalar>& own, const kron_over_powers<Scalar>& inverse,
+                  const detail::scaled_number<Scalar>& scalar)
+        : scalar_(scalar) {
+        using form = typename kron_over_powers<Scalar>::form;
+        for (std::size_t k = 0; k < own.parts().size(); ++k) {
+            const auto& part = own.parts()[k];
+            const auto& inverted = inverse.parts()[k];
+            factor& kept = factors_.emplace_back();
+            if (part.is == form::dense) {
+                kept.matrix = part.matrix;
+                kept.exponent = part.exponent;
+                kept.dense = true;
+            } else if (part.is == form::diagonal) {
+                kept.inverse = owned_diagonal<Scalar>(dense_vector<Scalar>(inverted.diagonal));
+            } else {
+                kept.inverse = inverted.fixed;
+            }
+        }
+    }
+    /// X with K X = B. The factors that have structure by their inverses, at once; then the others by solve_with(matrix, right), which returns what solves
+    /// matrix * X = right; last all powers of two.
+    template <class To, class Rhs, class SolveWith>
+    [[nodiscard]] dense_matrix<To> solve(const Rhs& b, const SolveWith& solve_with) const {
+        kron_node<Scalar> structured;
+        std::vector<Eigen::Index> extents;
+        auto exponent = static_cast<int>(scalar_.exponent());
+        for (const factor& f : factors_) {
+            structured.append(f.dense ? leaf::identity(f.matrix.rows()) : f.inverse);
+            extents.push_back(f.dense ? f.matrix.rows() : static_cast<Eigen::Index>(f.inverse.cols()));
+            exponent -= f.exponent;
+        }
+        structured.set_alpha(scalar_.value_over(scalar_.exponent()));
+        dense_matrix<To> x = kron_expr<Scalar>(std::move(structured)) * b.template cast<To>().eval();
+        for (std::size_t k = 0; k < factors_.size(); ++k) {
+            if (factors_[k].dense) {
+                Eigen::Index inner = 1;
+                for (std::size_t behind = k + 1; behind < factors_.size(); ++behind) {
+                    inner *= extents[behind];
+                }
+                x = solved_at(factors_[k].matrix, inner, x, solve_with);
+                extents[k] = factors_[k].matrix.cols();
+            }
+        }
+        multiply_by_power(x, exponent);
+        return x;
+    }
+
+private:
+    struct factor {
+        dense_matrix<Scalar> matrix;
+        leaf inverse;
+        int exponent = 0;
+        bool dense = false;
+    };
+    /// kron(I, F^-1, I) x, the last identity of order `inner`: each block of x's columns, inner x m, is transposed for F's decomposition.
+    template <class To, class SolveWith>
+    [[nodiscard]] static dense_matrix<To> solved_at(const dense_matrix<Scalar>& f, Eigen::Index inner,
+                                                    const dense_matrix<To>& x, const SolveWith& solve_with) {
+        constexpr bool apart = detail::is_complex_scalar<To> && !detail::is_complex_scalar<Scalar>;
+        constexpr int parts = apart ? 2 : 1;  // the real and the imaginary part, where F is real
+        const Eigen::Index m = f.rows();
+        const Eigen::Index n = f.cols();
+        const Eigen::Index blocks = x.rows() / (m * inner);
+        const Eigen::Index columns = x.cols() * blocks * inner;
+        dense_matrix<Scalar> right(m, parts * columns);  // real parts, then imaginary ones
+        dense_matrix<To> result(blocks * n * inner, x.cols());
+        const Eigen::Index x_block = m * inner;
+        for (Eigen::Index at = 0; at < columns; at += inner) {
+            const Eigen::Map<const dense_matrix<To>> block(x.data() + at / inner * x_block, inner, m);
+            if constexpr (apart) {
+                right.middleCols(at, inner) = block.real().transpose();
+                right.middleCols(columns + at, inner) = block.imag().transpose();
+            } else {
+                right.middleCols(at, inner) = block.transpose();
+            }
+        }
+        const dense_matrix<Scalar> left = solve_with(f, std::move(right));
+        const Eigen::Index result_block = n * inner;
+        for (Eigen::Index at = 0; at < columns; at += inner) {
+            Eigen::Map<dense_matrix<To>> block(result.data() + at / inner * result_block, inner, n);
+            if constexpr (apart) {
+                block.real() = left.middleCols(at, inner).transpose();
+                block.imag() = left.middleCols(columns + at, inner).transpose();
+            } else {
+                block = left.middleCols(at, inner).transpose();
+            }
+        }
+        return result;
+    }
+
+    std::vector<factor> factors_;
+    detail::scaled_number<Scalar> scalar_{Scalar(1)};
+};
+
 /// K^-1 or K^+, whose factors are the inverses of K's, and what a solve with it needs beside.
 template <class Scalar>
 class inverted_kron {
@@ -381,8 +498,7 @@ public:
         refinement_ = refinement_for(amplified, of == kind::inverse);
         // Matrices of its own: those of K may change, or end, before this does.
         if (refinement_.by_factors) {
-            keep_factors(own, inverse);
-            scalar_ = reciprocal(k.node().alpha());
+            apart_ = factors_apart<Scalar>(own, inverse, reciprocal(k.node().alpha()));
         } else if (refinement_.steps > 0) {
             own_ = own.take(detail::scaled_number<Scalar>(k.node().alpha()));
         }
@@ -403,13 +519,7 @@ public:
         if (refinement_.by_factors && b.cols() > 0) {
             return Result(solve_by_factors<scalar>(b));
         }
-        Result x = inverse_ * b;
-        for (int step = 0; step < refinement_.steps; ++step) {
-            Result residual = b.template cast<scalar>();
-            residual.noalias() -= own_ * x;
-            x.noalias() += inverse_ * residual;
-        }
-        return x;
+        return refined<Result>(own_, inverse_, refinement_.steps, b);
     }
     /// The same for B in device memory; where each factor is solved with by its decomposition, through the host. `kept`: device_copies.
     template <class Kept, class Rhs>
@@ -457,119 +567,24 @@ private:
         return inverted;
     }
 
-    /// A factor where each is solved with by itself: a matrix over a power of two, or the inverse of one with structure. No power is dealt out:
-    /// those of `inverse_` are others.
-    struct solved_factor {
-        dense_matrix<Scalar> matrix;
-        leaf inverse;
-        int exponent = 0;
-        bool dense = false;
-    };
-    void keep_factors(const kron_over_powers<Scalar>& own, const kron_over_powers<Scalar>& inverse) {
-        using form = typename kron_over_powers<Scalar>::form;
-        for (std::size_t k = 0; k < own.parts().size(); ++k) {
-            const auto& part = own.parts()[k];
-            const auto& inverted = inverse.parts()[k];
-            solved_factor& kept = factors_.emplace_back();
-            if (part.is == form::dense) {
-                kept.matrix = part.matrix;
-                kept.exponent = part.exponent;
-                kept.dense = true;
-            } else if (part.is == form::diagonal) {
-                kept.inverse = owned_diagonal<Scalar>(dense_vector<Scalar>(inverted.diagonal));
-            } else {
-                kept.inverse = inverted.fixed;
-            }
-        }
-    }
-    /// The factors that have structure by their inverses, at once; then the others by their decompositions; last all powers of two.
     template <class To, class Rhs>
     [[nodiscard]] dense_matrix<To> solve_by_factors(const Rhs& b) const {
-        kron_node<Scalar> structured;
-        std::vector<Eigen::Index> extents;
-        auto exponent = static_cast<int>(scalar_.exponent());
-        for (const solved_factor& f : factors_) {
-            structured.append(f.dense ? leaf::identity(f.matrix.rows()) : f.inverse);
-            extents.push_back(f.dense ? f.matrix.rows() : static_cast<Eigen::Index>(f.inverse.cols()));
-            exponent -= f.exponent;
-        }
-        structured.set_alpha(scalar_.value_over(scalar_.exponent()));
-        dense_matrix<To> x = kron_expr<Scalar>(std::move(structured)) * b.template cast<To>().eval();
-        for (std::size_t k = 0; k < factors_.size(); ++k) {
-            if (factors_[k].dense) {
-                Eigen::Index inner = 1;
-                for (std::size_t behind = k + 1; behind < factors_.size(); ++behind) {
-                    inner *= extents[behind];
-                }
-                x = solved_at(factors_[k].matrix, inner, x);
-                extents[k] = factors_[k].matrix.cols();
+        return apart_.template solve<To>(b, [this](const dense_matrix<Scalar>& f, dense_matrix<Scalar> right) {
+            if (kind_ == kind::inverse) {
+                dense_decompositions<Scalar>::lu(f.rows(), f.data(), nullptr, nullptr, right.data(), right.cols());
+                return right;
             }
-        }
-        multiply_by_power(x, exponent);
-        return x;
-    }
-    /// kron(I, F^-1, I) x, the last identity of order `inner`: rows of x that one factor's index tells apart become a column for F's decomposition.
-    template <class To>
-    [[nodiscard]] dense_matrix<To> solved_at(dense_matrix<Scalar> f, Eigen::Index inner,
-                                             const dense_matrix<To>& x) const {
-        constexpr bool apart = detail::is_complex_scalar<To> && !detail::is_complex_scalar<Scalar>;
-        constexpr int parts = apart ? 2 : 1;  // the real and the imaginary part, where F is real
-        const scaled_matrix<Scalar> scaled(std::move(f));
-        const Eigen::Index m = scaled.matrix.rows();
-        const Eigen::Index n = scaled.matrix.cols();
-        const Eigen::Index blocks = x.rows() / (m * inner);
-        dense_matrix<Scalar> right(m, x.cols() * blocks * inner * parts);
-        dense_matrix<To> result(blocks * n * inner, x.cols());
-        const auto for_each_column =
-            [&](const auto& use) {  // use(column of x, its block, place in it, where it is here)
-                Eigen::Index at = 0;
-                for (Eigen::Index c = 0; c < x.cols(); ++c) {
-                    for (Eigen::Index block = 0; block < blocks; ++block) {
-                        for (Eigen::Index i = 0; i < inner; ++i) {
-                            use(c, block, i, at);
-                            at += parts;
-                        }
-                    }
-                }
-            };
-        for_each_column([&](Eigen::Index c, Eigen::Index block, Eigen::Index i, Eigen::Index at) {
-            for (Eigen::Index row = 0; row < m; ++row) {
-                const To& element = x((block * m + row) * inner + i, c);
-                if constexpr (apart) {
-                    right(row, at) = element.real();
-                    right(row, at + 1) = element.imag();
-                } else {
-                    right(row, at) = element;
-                }
-            }
-        });
-        dense_matrix<Scalar> left(n, right.cols());
-        if (kind_ == kind::inverse) {
-            dense_decompositions<Scalar>::lu(n, scaled.matrix.data(), nullptr, nullptr, right.data(), right.cols());
-            left.swap(right);
-        } else {
-            dense_decompositions<Scalar>::pseudo_inverse(m, n, scaled.matrix.data(), nullptr, right.data(),
+            dense_matrix<Scalar> left(f.cols(), right.cols());
+            dense_decompositions<Scalar>::pseudo_inverse(f.rows(), f.cols(), f.data(), nullptr, right.data(),
                                                          right.cols(), left.data());
-        }
-        multiply_by_power(left, -scaled.exponent);
-        for_each_column([&](Eigen::Index c, Eigen::Index block, Eigen::Index i, Eigen::Index at) {
-            for (Eigen::Index row = 0; row < n; ++row) {
-                To& element = result((block * n + row) * inner + i, c);
-                if constexpr (apart) {
-                    element = To(left(row, at), left(row, at + 1));
-                } else {
-                    element = left(row, at);
-                }
-            }
+            return left;
         });
-        return result;
     }
 
     kind kind_ = kind::inverse;
     kron_expr<Scalar> inverse_;
-    kron_expr<Scalar> own_;                            ///< K, where steps of refinement need it
-    std::vector<solved_factor> factors_;               ///< where each is solved with by itself,
-    detail::scaled_number<Scalar> scalar_{Scalar(1)};  ///< and 1 / the scalar then
+    kron_expr<Scalar> own_;        ///< K, where steps of refinement need it
+    factors_apart<Scalar> apart_;  ///< where each is solved with by itself
     refinement refinement_;
     kron_determinant<Scalar> determinant_;
     real rcond_ = real(1);

@@ -323,193 +323,222 @@ dtype lowering_to_launches::type_of(const pass& p) const {
     return dtype::f64;
 }
 
-void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
-    const dtype type = type_of(p);
-    const std::int64_t bytes = element_bytes(type);
-    std::vector<pass_extent> in;
-    std::vector<pass_extent> out;
+pass_in_memory lowering_to_launches::memory_of(const pass& p, std::int64_t slab, const step* reduction, bool reduces) {
+    pass_in_memory at;
+    at.type = type_of(p);
     for (const pass_mode& m : p.modes) {
-        in.push_back({m.extent_in, m.stride_in});
-        out.push_back({m.extent_out, m.stride_out});
+        at.in.push_back({m.extent_in, m.stride_in});
+        at.out.push_back({m.extent_out, m.stride_out});
     }
+    at.from = reference_to(p.in);
+    at.to = reduction == nullptr                               ? reference_to(p.out)
+            : !reduces                                         ? stored_after_all(p.out)
+            : reduction->variant != step_variant::squared_norm ? reference_to(reduction->in)
+                                                               : memory_reference{};
+    if (p.slab_mode >= 0 && slab > 0) {
+        const auto k = static_cast<std::size_t>(p.slab_mode);
+        const std::int64_t step = plan_.slab_extent * p.slab_scale * element_bytes(at.type);
+        if (p.in >= 0) {
+            at.from.slab_bytes = step * at.in[k].stride;
+        }
+        if (p.out >= 0) {
+            at.to.slab_bytes = step * at.out[k].stride;
+        }
+        at.in[k].extent = at.out[k].extent = slab * p.slab_scale;
+    }
+    return at;
+}
+
+launch lowering_to_launches::whole_pass(const pass& p, const pass_in_memory& at) const {
+    launch l;
+    l.type = at.type;
+    l.x = at.from;
+    l.y = at.to;
+    l.scalar = p.scalar;
+    l.add = p.add;
+    l.pass = pass_;
+    return l;
+}
+
+void lowering_to_launches::lower_pass(const pass& p, std::int64_t slab) {
     const step* const reduction = reduction_of(p);
     // By blocks, too, one kernel reduces what it would store, unless it was stored already.
     const bool sums_by_blocks = allow_fused_ && reduction != nullptr && p.out != unstored_name_ &&
                                 p.kernel == pass_kernel::gpu_blocked && p.sweeps.size() == 1 && p.tile.slices <= 1;
     const bool fuses = allow_fused_ && !p.tile.trips.empty() && (reduction == nullptr || p.out != unstored_name_);
-    memory_reference from = reference_to(p.in);
-    memory_reference to = reduction == nullptr                               ? reference_to(p.out)
-                          : !fuses && !sums_by_blocks                        ? stored_after_all(p.out)
-                          : reduction->variant != step_variant::squared_norm ? reference_to(reduction->in)
-                                                                             : memory_reference{};
-    if (p.slab_mode >= 0 && slab > 0) {
-        const auto k = static_cast<std::size_t>(p.slab_mode);
-        const std::int64_t step = plan_.slab_extent * p.slab_scale * bytes;
-        if (p.in >= 0) {
-            from.slab_bytes = step * in[k].stride;
-        }
-        if (p.out >= 0) {
-            to.slab_bytes = step * out[k].stride;
-        }
-        in[k].extent = out[k].extent = slab * p.slab_scale;
-    }
-    const auto whole_pass = [&] {
-        launch l;
-        l.type = type;
-        l.x = from;
-        l.y = to;
-        l.scalar = p.scalar;
-        l.add = p.add;
-        l.pass = pass_;
-        return l;
-    };
+    pass_in_memory at = memory_of(p, slab, reduction, fuses || sums_by_blocks);
     if (p.sweeps.empty()) {
-        launch l = whole_pass();
-        l.factors = {one(l.type)};
-        for (std::size_t k = 0; k < in.size(); ++k) {
-            l.sliced.free.push_back({in[k].extent, in[k].stride, out[k].stride, 0});
-        }
-        order_free_modes(l.sliced);
-        list_->push_back(l);
+        lower_copy(p, at);
         return;
     }
-    memory_reference with;  // what a product that had to be stored is multiplied by
-    if (sums_by_blocks) {
-        launch l = whole_pass();
-        generic(p.sweeps.front(), in, out, l);
-        take_blocks(l);
-        if (l.sliced.blocks) {
-            end_in_sums(*reduction, l);
-            list_->push_back(std::move(l));
-            return;
-        }
-        with = std::exchange(to, stored_after_all(p.out));
-        to.slab_bytes = with.slab_bytes;
+    if (sums_by_blocks && lower_sums_by_blocks(p, *reduction, at)) {
+        return;
     }
-    if (fuses) {
-        launch l = whole_pass();
-        if (make_fused(p, in, out, l)) {
-            if (reduction != nullptr) {
-                end_in_sums(*reduction, l);
-            }
-            const std::int64_t slices = planning::is_sliced_by_launches(p.tile) ? p.tile.slices : 1;
-            for (std::int64_t slice = 0; slice < slices; ++slice) {
-                list_->push_back(l);
-                const std::int64_t indices = l.fused.group.count_q() * bytes;  // of the slice, times bytes
-                l.y.offset_bytes += indices * l.fused.place.y_inner;
-                l.factors.front().offset_bytes += indices * l.fused.factor_q.front();
-            }
-            return;
-        }
+    if (fuses && lower_fused(p, reduction, at)) {
+        return;
+    }
+    const bool stored = lower_sweeps(p, at);
+    if (reduction != nullptr && joined_.where != memory_reference::place::none) {
+        sum_what_was_stored(*reduction, at);
+    }
+    if (!stored) {
+        lower_copy(p, at);
+    }
+}
+
+void lowering_to_launches::lower_copy(const pass& p, const pass_in_memory& at) {
+    launch l = whole_pass(p, at);
+    l.factors = {one(l.type)};
+    for (std::size_t k = 0; k < at.in.size(); ++k) {
+        l.sliced.free.push_back({at.in[k].extent, at.in[k].stride, at.out[k].stride, 0});
+    }
+    order_free_modes(l.sliced);
+    list_->push_back(l);
+}
+
+void lowering_to_launches::store_after_all(const pass& p, pass_in_memory& at) {
+    at.with = std::exchange(at.to, stored_after_all(p.out));
+    at.to.slab_bytes = at.with.slab_bytes;
+}
+
+bool lowering_to_launches::lower_sums_by_blocks(const pass& p, const step& reduction, pass_in_memory& at) {
+    launch l = whole_pass(p, at);
+    generic(p.sweeps.front(), at.in, at.out, l);
+    take_blocks(l);
+    if (l.sliced.blocks) {
+        end_in_sums(reduction, l);
+        list_->push_back(std::move(l));
+        return true;
+    }
+    store_after_all(p, at);
+    return false;
+}
+
+bool lowering_to_launches::lower_fused(const pass& p, const step* reduction, pass_in_memory& at) {
+    launch l = whole_pass(p, at);
+    if (!make_fused(p, at.in, at.out, l)) {
         if (reduction != nullptr) {
-            with = std::exchange(to, stored_after_all(p.out));
-            to.slab_bytes = with.slab_bytes;
+            store_after_all(p, at);
         }
+        return false;
     }
-    // One mode at a time; an intermediate keeps the modes' order, without gaps. What is written where it is read, and
-    // nothing else in between, goes through an intermediate too, but by a kernel that may store there.
-    bool in_place = p.sweeps.size() == 1 && stores_where_it_reads(p);
-    bool by_one_kernel = false;
-    if (in_place && p.kernel == pass_kernel::gpu_blocked && !p.add && std::ranges::equal(in, out)) {
-        launch l;
-        l.type = type;
-        generic(p.sweeps.front(), in, out, l);
-        take_blocks(l, slabs_cut::nothing, true);
-        by_one_kernel = l.sliced.blocks.has_value();
-        in_place = !by_one_kernel;
+    if (reduction != nullptr) {
+        end_in_sums(*reduction, l);
     }
+    const std::int64_t slices = planning::is_sliced_by_launches(p.tile) ? p.tile.slices : 1;
+    for (std::int64_t slice = 0; slice < slices; ++slice) {
+        list_->push_back(l);
+        const std::int64_t indices = l.fused.group.count_q() * element_bytes(at.type);  // of the slice, times bytes
+        l.y.offset_bytes += indices * l.fused.place.y_inner;
+        l.factors.front().offset_bytes += indices * l.fused.factor_q.front();
+    }
+    return true;
+}
+
+bool lowering_to_launches::fits_one_kernel_in_place(const pass& p, const pass_in_memory& at) {
+    if (p.kernel != pass_kernel::gpu_blocked || p.add || !std::ranges::equal(at.in, at.out)) {
+        return false;
+    }
+    launch l;
+    l.type = at.type;
+    generic(p.sweeps.front(), at.in, at.out, l);
+    take_blocks(l, slabs_cut::nothing, true);
+    return l.sliced.blocks.has_value();
+}
+
+bool lowering_to_launches::lower_sweeps(const pass& p, pass_in_memory& at) {
+    // What is written where it is read, and nothing else in between, goes through an intermediate too, but by a kernel that may store there.
+    const bool in_place = p.sweeps.size() == 1 && stores_where_it_reads(p);
+    const bool by_one_kernel = in_place && fits_one_kernel_in_place(p, at);
+    const bool stores = !in_place || by_one_kernel;
     memory_reference spare[2];
     std::int64_t spare_bytes[2] = {0, 0};
     int turn = 0;
     for (std::size_t i = 0; i < p.sweeps.size(); ++i) {
-        const bool last = i + 1 == p.sweeps.size() && !in_place;
-        const auto mode = static_cast<std::size_t>(p.sweeps[i].mode);
-        std::vector<pass_extent> middle = in;
-        middle[mode].extent = p.sweeps[i].q_extent;
+        const bool last = i + 1 == p.sweeps.size() && stores;
+        std::vector<pass_extent> middle = at.in;
+        middle[static_cast<std::size_t>(p.sweeps[i].mode)].extent = p.sweeps[i].q_extent;
         std::int64_t count = 1;
         for (std::size_t k = middle.size(); k-- > 0;) {
             middle[k].stride = count;
             count *= middle[k].extent;
         }
         launch l;
-        l.type = type;
-        l.x = from;
+        l.type = at.type;
+        l.x = at.from;
         l.scalar = last ? p.scalar : -1;
         l.add = last && p.add;
         l.pass = pass_;
-        generic(p.sweeps[i], in, last ? out : middle, l);
-        std::int64_t pieces = 1;  // of a sum, beside each other
-        if (p.kernel == pass_kernel::gpu_blocked) {
-            take_blocks(l, slabs_cut::nothing, by_one_kernel);
-            pieces = l.sliced.blocks && p.tile.slices > 1 && l.sliced.p_extent % p.tile.slices == 0 &&
-                             l.sliced.free.size() < most_free_modes && has_room(p.tile.slices * count * bytes)
-                         ? p.tile.slices
-                         : 1;
-        } else if (p.kernel == pass_kernel::gpu_generic) {
-            const std::int32_t threads = std::clamp(p.tile.slices, 1, 256);  // of a sum; the kernel's blocks have 256
-            l.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
-            const std::int32_t fibres = std::clamp(p.tile.rows, 1, planning::most_fibres_at_once(type));
-            if (allow_fused_ && std::has_single_bit(static_cast<std::uint32_t>(fibres)) &&
-                planning::has_room_for_few_fibres(gpu_)) {
-                l.sliced.fibres = fibres;
-            }
-        }
+        generic(p.sweeps[i], at.in, last ? at.out : middle, l);
+        const std::int64_t pieces = take_sliced_kernel(p, count, by_one_kernel, l);
         if (last) {
-            l.y = to;
+            l.y = at.to;
         } else {
-            if (spare_bytes[turn] < count * bytes) {
-                spare[turn] = take_scratch(count * bytes);
-                result_.intermediate_bytes += count * bytes;
-                spare_bytes[turn] = count * bytes;
+            const std::int64_t bytes = count * element_bytes(at.type);
+            if (spare_bytes[turn] < bytes) {
+                spare[turn] = take_scratch(bytes);
+                result_.intermediate_bytes += bytes;
+                spare_bytes[turn] = bytes;
             }
             l.y = spare[turn];
         }
-        if (pieces > 1) {
-            auto [part, sum] = in_pieces(l, pieces, false);
-            const std::int32_t threads = planning::threads_of_sum(type, pieces, count);
-            sum.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
-            list_->push_back(part);
-            take_blocks(list_->back());
-            list_->push_back(sum);
-        } else {
-            list_->push_back(l);
-        }
-        from = l.y;
+        at.from = l.y;
+        at.in = std::move(middle);
         turn = 1 - turn;
-        in = middle;
+        push_in_pieces(std::move(l), pieces, count);
     }
-    if (reduction != nullptr && joined_.where != memory_reference::place::none) {
-        // A shorter last slab that the kernel of the others does not take: sums in their place.
-        const bool norm = reduction->variant == step_variant::squared_norm;
-        sliced_shape pairs;
-        for (const pass_extent& m : out) {
-            pairs.free.push_back({m.extent, m.stride, m.stride, 0});
+    return stores;
+}
+
+std::int64_t lowering_to_launches::take_sliced_kernel(const pass& p, std::int64_t count, bool in_place,
+                                                      launch& l) const {
+    if (p.kernel == pass_kernel::gpu_blocked) {
+        take_blocks(l, slabs_cut::nothing, in_place);
+        return l.sliced.blocks && p.tile.slices > 1 && l.sliced.p_extent % p.tile.slices == 0 &&
+                       l.sliced.free.size() < most_free_modes && has_room(p.tile.slices * count * element_bytes(l.type))
+                   ? p.tile.slices
+                   : 1;
+    }
+    if (p.kernel == pass_kernel::gpu_generic) {
+        const std::int32_t threads = std::clamp(p.tile.slices, 1, 256);  // of a sum; the kernel's blocks have 256
+        l.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
+        const std::int32_t fibres = std::clamp(p.tile.rows, 1, planning::most_fibres_at_once(l.type));
+        if (allow_fused_ && std::has_single_bit(static_cast<std::uint32_t>(fibres)) &&
+            planning::has_room_for_few_fibres(gpu_)) {
+            l.sliced.fibres = fibres;
         }
-        launch partial = partial_sums(type, std::move(pairs));
-        partial.x = norm ? to : with;
-        partial.factors = {to};
-        partial.y = joined_;
-        partial.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
-        partial.dot.distance = reduction->variant == step_variant::squared_distance;
-        partial.dot.conjugate_x =
-            is_complex(type) && (norm || plan_.source.at(reduction->in).conjugate == partial.dot.distance);
-        list_->push_back(std::move(partial));
     }
-    if (in_place) {
-        launch copy;
-        copy.type = type;
-        copy.x = from;
-        copy.y = to;
-        copy.factors = {one(type)};
-        copy.scalar = p.scalar;
-        copy.add = p.add;
-        copy.pass = pass_;
-        for (std::size_t k = 0; k < in.size(); ++k) {
-            copy.sliced.free.push_back({in[k].extent, in[k].stride, out[k].stride, 0});
-        }
-        order_free_modes(copy.sliced);
-        list_->push_back(copy);
+    return 1;
+}
+
+void lowering_to_launches::push_in_pieces(launch l, std::int64_t pieces, std::int64_t sums) {
+    if (pieces <= 1) {
+        list_->push_back(std::move(l));
+        return;
     }
+    auto [part, sum] = in_pieces(l, pieces, false);
+    const std::int32_t threads = planning::threads_of_sum(l.type, pieces, sums);
+    sum.sliced.lanes_log2 = std::bit_width(static_cast<std::uint32_t>(threads)) - 1;
+    list_->push_back(part);
+    take_blocks(list_->back());
+    list_->push_back(sum);
+}
+
+void lowering_to_launches::sum_what_was_stored(const step& reduction, const pass_in_memory& at) {
+    const bool norm = reduction.variant == step_variant::squared_norm;
+    sliced_shape pairs;
+    for (const pass_extent& m : at.out) {
+        pairs.free.push_back({m.extent, m.stride, m.stride, 0});
+    }
+    launch partial = partial_sums(at.type, std::move(pairs));
+    partial.x = norm ? at.to : at.with;
+    partial.factors = {at.to};
+    partial.y = joined_;
+    partial.dot.blocks = static_cast<std::int32_t>(joined_blocks_);
+    partial.dot.distance = reduction.variant == step_variant::squared_distance;
+    partial.dot.conjugate_x =
+        is_complex(at.type) && (norm || plan_.source.at(reduction.in).conjugate == partial.dot.distance);
+    list_->push_back(std::move(partial));
 }
 
 bool lowering_to_launches::stores_where_it_reads(const pass& p) const {

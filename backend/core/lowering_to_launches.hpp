@@ -33,6 +33,16 @@ struct pass_extent {
     friend bool operator==(const pass_extent&, const pass_extent&) = default;
 };
 
+/// A pass and its memory, of one slab.
+struct pass_in_memory {
+    dtype type = dtype::f64;
+    memory_reference from;
+    memory_reference to;    ///< of a pass that reduces what it would store: what that is multiplied by
+    memory_reference with;  ///< of one that has to store it after all: the same
+    std::vector<pass_extent> in;
+    std::vector<pass_extent> out;
+};
+
 /// Brings the free modes into Y's memory order, outermost first, merges neighbours that are nested in X, Y and F alike, and
 /// finds q's place among them.
 void order_free_modes(sliced_shape& shape);
@@ -119,6 +129,30 @@ private:
     // --- passes -----------------------------------------------------------------------------------------------------
     dtype type_of(const pass& p) const;
     void lower_pass(const pass& p, std::int64_t slab);
+    /// Where a pass reads and stores. @param reduces it has a `reduction` and its kernel may do that instead of storing
+    pass_in_memory memory_of(const pass& p, std::int64_t slab, const step* reduction, bool reduces);
+    /// A launch that does all of a pass, without kernel and factors.
+    [[nodiscard]] launch whole_pass(const pass& p, const pass_in_memory& at) const;
+    /// to (+)= alpha * from, in another order.
+    void lower_copy(const pass& p, const pass_in_memory& at);
+    /// Makes a pass that would have reduced one that stores.
+    void store_after_all(const pass& p, pass_in_memory& at);
+    /// One launch by blocks that reduces what it would store; false: there is none, and `at` is where the product is stored.
+    bool lower_sums_by_blocks(const pass& p, const step& reduction, pass_in_memory& at);
+    /// The launches of a pass by its tile, with the reduction that follows if there is one; false: it has none, and `at` is as above.
+    bool lower_fused(const pass& p, const step* reduction, pass_in_memory& at);
+    /// One mode at a time; an intermediate keeps the modes' order, without gaps. False: the last result lies in an intermediate, and `at` is the way
+    /// from there.
+    bool lower_sweeps(const pass& p, pass_in_memory& at);
+    /// True where one launch by blocks does a pass that stores where it reads.
+    bool fits_one_kernel_in_place(const pass& p, const pass_in_memory& at);
+    /// Makes `l` one sweep of a pass by the kernel that the pass names. @param count elements that it writes
+    /// @returns the pieces of each sum, beside each other
+    std::int64_t take_sliced_kernel(const pass& p, std::int64_t count, bool in_place, launch& l) const;
+    /// A launch whose `sums` sums are done in so many pieces, and the sum of these; of one piece as it is.
+    void push_in_pieces(launch l, std::int64_t pieces, std::int64_t sums);
+    /// A shorter last slab that the kernel of the others does not take: sums in their place.
+    void sum_what_was_stored(const step& reduction, const pass_in_memory& at);
     /// Makes a sliced launch go by blocks where that kernel suits it. @param cut of what all slabs' number decides, so that slabs change no bit
     /// @param in_place the kernel must be one that may store where it reads
     void take_blocks(launch& l, slabs_cut cut = slabs_cut::nothing, bool in_place = false) const;

@@ -56,6 +56,231 @@ OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
     }
 }
 
+/// A stage on the blocks of one layout, in which these factors are applied.
+OTIMES_COLD inline distributed_stage local_stage(const layout_choice& layout, const std::vector<std::int64_t>& extents,
+                                                 const std::vector<std::int32_t>& factors) {
+    distributed_stage stage;
+    stage.extents = extents;
+    stage.factors = factors;
+    stage.where = layout.with(extents);
+    stage.mode = layout.mode;
+    return stage;
+}
+
+/// The exchange between two layouts; nothing where every rank keeps its block.
+OTIMES_COLD inline std::optional<distributed_stage> exchange_stage(const distributed_problem& problem,
+                                                                   const interconnect& net, const layout_choice& from,
+                                                                   const layout_choice& to,
+                                                                   const std::vector<std::int64_t>& extents) {
+    distributed_stage stage;
+    stage.kind = stage_kind::exchange;
+    stage.extents = extents;
+    stage.from = from.with(extents);
+    stage.to = to.with(extents);
+    if (same_blocks(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks)) {
+        return std::nullopt;
+    }
+    stage.moved = count_moved(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks);
+    stage.predicted_seconds = exchange_seconds(net, stage.moved, static_cast<std::int64_t>(element_bytes(problem.type)),
+                                               stage.from, stage.to, problem.ranks);
+    return stage;
+}
+
+/// The stages of a sequence of layouts, and the bytes that its exchanges send.
+OTIMES_COLD inline void add_stages(const distribution_candidate& chosen, std::vector<std::int64_t> extents,
+                                   const interconnect& net, distributed_plan& result) {
+    const distributed_problem& problem = result.source;
+    const auto bytes = static_cast<std::int64_t>(element_bytes(problem.type));
+    for (std::size_t i = 0; i < chosen.layouts.size(); ++i) {
+        std::optional<distributed_stage> exchange;
+        if (i > 0) {
+            exchange = exchange_stage(problem, net, chosen.layouts[i - 1], chosen.layouts[i], extents);
+        }
+        if (exchange) {
+            result.bytes_on_wire += exchange->moved.total * bytes;
+            result.most_bytes_sent += exchange->moved.most_sent * bytes;
+            result.stages.push_back(std::move(*exchange));
+        }
+        if (!chosen.factors[i].empty()) {
+            result.stages.push_back(local_stage(chosen.layouts[i], extents, chosen.factors[i]));
+            for (const std::int32_t k : chosen.factors[i]) {
+                extents[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
+            }
+        }
+    }
+    // Y is added to, or scaled, by a local stage; where no other comes last (first), one that copies is added.
+    const auto is_local = [](const distributed_stage& s) { return s.kind == stage_kind::local; };
+    if (!std::ranges::any_of(result.stages, is_local) ||
+        (problem.add && result.stages.back().kind == stage_kind::exchange)) {
+        result.stages.push_back(local_stage(chosen.layouts.back(), extents, {}));
+    }
+    std::find_if(result.stages.rbegin(), result.stages.rend(), is_local)->scaled = true;
+    result.stages.back().add = problem.add;
+}
+
+/// What a stage leaves, behind which the columns' modes have the extents `after`.
+OTIMES_COLD inline distribution layout_behind(const distributed_stage& stage, const std::vector<std::int64_t>& after) {
+    return stage.kind != stage_kind::local ? stage.to
+           : stage.mode >= 0               ? layout_choice{stage.where, stage.mode}.with(after)
+                                           : stage.where;
+}
+
+/// Makes a rank's buffers as large as its largest block between two stages.
+OTIMES_COLD inline void set_buffers(distributed_plan& result) {
+    const distributed_problem& problem = result.source;
+    result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
+    for (std::size_t i = 0; i + 1 < result.stages.size(); ++i) {
+        const distributed_stage& stage = result.stages[i];
+        const std::vector<std::int64_t> after = extents_after(problem, stage);
+        const distribution out = layout_behind(stage, after);
+        for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+            std::int64_t& most = result.buffer_elements[static_cast<std::size_t>(rank)];
+            most = (std::max)(most, block_of(out, problem.rows, product_of(after), rank).elements());
+            if (stage.kind == stage_kind::store) {  // where the executor cannot, the block is stored here and moved
+                most = (std::max)(most, block_of(stage.from, problem.rows, product_of(after), rank).elements());
+            }
+        }
+    }
+}
+
+/// How the programs of the ranks' blocks are planned, and what workspace their plans need.
+struct block_planning {
+    const machine* where = nullptr;
+    options wishes;
+    std::int64_t steps_need = 0;  ///< the least workspace of a local plan that the limit refused
+    std::int64_t steps_take = 0;
+};
+
+/// The plan of a block; without passes where the limit refuses it, then `needed` receives what it needs.
+OTIMES_COLD inline plan plan_of_block(const block_planning& blocks, stage_kind kind, const program& source,
+                                      std::int64_t& needed) {
+    plan made;
+    try {
+        made = kind == stage_kind::store ? plan_of_store(source, *blocks.where, blocks.wishes)
+                                         : make_plan(source, *blocks.where, blocks.wishes);
+    } catch (const budget_error& refused) {
+        needed = refused.least_bytes();
+        made.source = source;
+    }
+    return made;
+}
+
+/// Which of a stage's plans is that of a program: one that there is, or another. Of two programs for the same the one that is predicted to be faster.
+OTIMES_COLD inline std::int32_t find_or_plan(const program& source, const std::optional<program>& other,
+                                             distributed_stage& stage, block_planning& blocks) {
+    for (std::size_t n = 0; n < stage.plans.size(); ++n) {
+        if (stage.plans[n].source == source || stage.plans[n].source == other) {
+            return static_cast<std::int32_t>(n);
+        }
+    }
+    std::int64_t needed = 0;
+    plan best = plan_of_block(blocks, stage.kind, source, needed);
+    if (other) {
+        std::int64_t other_needs = 0;
+        try {
+            plan second = plan_of_block(blocks, stage.kind, *other, other_needs);
+            if (other_needs == 0 && (needed > 0 || second.predicted_seconds < best.predicted_seconds)) {
+                best = std::move(second);
+                needed = 0;
+            }
+            needed = (std::min)(needed, other_needs);  // where the limit refuses both
+        } catch (const unsupported_error&) {           // no kernel for this size works in place
+        }
+    }
+    blocks.steps_need = (std::max)(blocks.steps_need, needed);
+    blocks.steps_take = (std::max)(blocks.steps_take, best.workspace_bytes);
+    stage.plans.push_back(std::move(best));
+    return static_cast<std::int32_t>(stage.plans.size()) - 1;
+}
+
+/// Plans the chunks of one rank's block of a stage that is no exchange. @param last no stage follows
+OTIMES_COLD inline void plan_chunks(const distributed_problem& problem, std::int32_t rank, bool last,
+                                    distributed_stage& stage, block_planning& blocks) {
+    const std::vector<std::int64_t> after = extents_after(problem, stage);
+    const distribution out = stage.kind == stage_kind::store ? stage.from : layout_behind(stage, after);
+    const held_block block = block_of(out, problem.rows, product_of(after), rank);
+    if (block.elements() == 0) {
+        stage.plan_of_rank.insert(stage.plan_of_rank.end(), static_cast<std::size_t>(stage.chunks), -1);
+        return;
+    }
+    const std::int32_t mode = chunked_mode(stage);
+    std::vector<std::int64_t> own = mode == -2 ? std::vector<std::int64_t>{block.cols.size()}  // a flat copy
+                                               : local_extents(stage.extents, stage.where, stage.mode, rank);
+    const std::int64_t whole = mode >= 0 ? own[static_cast<std::size_t>(mode)] : 0;
+    // Chunks of a mode that no rank cuts lie apart on their way.
+    const bool apart_in = stage.chunk_mode >= 0 && last;
+    const bool apart_out = stage.chunk_mode >= 0 && !last;
+    for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
+        if (stage.chunks > 1) {
+            own[static_cast<std::size_t>(mode)] = range_of_chunk(stage, whole, chunk).size();
+            if (own[static_cast<std::size_t>(mode)] == 0) {
+                stage.plan_of_rank.push_back(-1);
+                continue;
+            }
+        }
+        const program steps = local_program(problem, stage.factors, block.rows.size(), own, stage.scaled, stage.add,
+                                            apart_in ? extent_in_memory{} : extent_in_memory{mode, whole},
+                                            apart_out ? extent_in_memory{} : extent_in_memory{mode, whole});
+        stage.plan_of_rank.push_back(find_or_plan(
+            steps, apart_out ? from_place_to_place(problem, stage.factors, steps) : std::nullopt, stage, blocks));
+    }
+}
+
+/// Plans a stage that is no exchange for every rank. Its seconds are those of the slowest rank, whose chunks come one after another.
+OTIMES_COLD inline void plan_blocks(const distributed_problem& problem, bool last, distributed_stage& stage,
+                                    block_planning& blocks) {
+    for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
+        plan_chunks(problem, rank, last, stage, blocks);
+    }
+    const auto chunks = static_cast<std::size_t>(stage.chunks);
+    for (std::size_t first = 0; first < stage.plan_of_rank.size(); first += chunks) {
+        double seconds = 0;
+        for (std::size_t n = first; n < first + chunks; ++n) {
+            const std::int32_t which = stage.plan_of_rank[n];
+            seconds += which < 0 ? 0.0 : stage.plans[static_cast<std::size_t>(which)].predicted_seconds;
+        }
+        stage.predicted_seconds = (std::max)(stage.predicted_seconds, seconds);
+    }
+}
+
+/// Cuts the cut mode of a local stage in chunks, where an exchange follows that may send them one by one.
+OTIMES_COLD inline void set_chunks(const interconnect& net, std::size_t i, distributed_plan& result) {
+    distributed_stage& stage = result.stages[i];
+    if (stage.kind == stage_kind::local && stage.mode >= 0 && stage.chunk_mode < 0 && i + 1 < result.stages.size() &&
+        result.stages[i + 1].kind == stage_kind::exchange) {
+        stage.chunks =
+            chunks_of(stage, result.stages[i + 1], static_cast<std::int64_t>(element_bytes(result.source.type)), net);
+    }
+}
+
+/// Tells receivers of portions of what is stored, where that hides time of the stage behind.
+OTIMES_COLD inline void set_portions(const machine& where, const interconnect& net, distributed_plan& result) {
+    for (std::size_t i = 0; i < result.stages.size(); ++i) {
+        distributed_stage& stage = result.stages[i];
+        if (stage.kind == stage_kind::store) {
+            stage.portion_items = portion_items_of(result, i, where, net.portions);
+            if (stage.portion_items > 0 && hidden_by_portions(result, i + 1) == 0) {
+                stage.portion_items = 0;
+            }
+        }
+    }
+}
+
+/// The sequences of layouts that lost.
+OTIMES_COLD inline std::vector<rejected_candidate> rejected_for(const distribution_candidate& chosen,
+                                                                const std::vector<distribution_candidate>& losers,
+                                                                dtype type) {
+    const auto bytes = static_cast<std::int64_t>(element_bytes(type));
+    std::vector<rejected_candidate> rejected;
+    for (const distribution_candidate& loser : losers) {
+        rejected.push_back({distribution_search::kind_of(loser),
+                            three_digits(loser.seconds / (std::max)(chosen.seconds, 1e-12)) + "x the time, " +
+                                bytes_text(static_cast<double>(loser.total_moved * bytes)) + " on the wire",
+                            loser.seconds});
+    }
+    return rejected;
+}
+
 /// The plan that does all rows at once. @param least receives the least `workspace_limit_bytes` with which it can be run; where
 /// that is more than the limit, the plan is not complete
 /// @param held what is held already, by plans that run before or after it
@@ -70,191 +295,31 @@ OTIMES_COLD inline distributed_plan plan_at_once(const distributed_problem& prob
     std::vector<distribution_candidate> losers;
     const distribution_candidate chosen = search.best(losers);
     result.result = search.result_of(chosen);
-    const auto bytes = static_cast<std::int64_t>(element_bytes(problem.type));
-    std::vector<std::int64_t> extents = search.extents_before();
-
-    const auto add_local = [&](const layout_choice& layout, const std::vector<std::int32_t>& factors) {
-        distributed_stage stage;
-        stage.extents = extents;
-        stage.factors = factors;
-        stage.where = layout.with(extents);
-        stage.mode = layout.mode;
-        result.stages.push_back(std::move(stage));
-    };
-    for (std::size_t i = 0; i < chosen.layouts.size(); ++i) {
-        if (i > 0) {
-            distributed_stage stage;
-            stage.kind = stage_kind::exchange;
-            stage.extents = extents;
-            stage.from = chosen.layouts[i - 1].with(extents);
-            stage.to = chosen.layouts[i].with(extents);
-            stage.moved = count_moved(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks);
-            if (!same_blocks(stage.from, stage.to, problem.rows, product_of(extents), problem.ranks)) {
-                stage.predicted_seconds =
-                    exchange_seconds(net, stage.moved, bytes, stage.from, stage.to, problem.ranks);
-                result.bytes_on_wire += stage.moved.total * bytes;
-                result.most_bytes_sent += stage.moved.most_sent * bytes;
-                result.stages.push_back(std::move(stage));
-            }
-        }
-        if (!chosen.factors[i].empty()) {
-            add_local(chosen.layouts[i], chosen.factors[i]);
-            for (const std::int32_t k : chosen.factors[i]) {
-                extents[static_cast<std::size_t>(k)] = problem.factors[static_cast<std::size_t>(k)].q_extent;
-            }
-        }
-    }
-    // Y is added to, or scaled, by a local stage; where no other comes last (first), one that copies is added.
-    const bool any_local =
-        std::ranges::any_of(result.stages, [](const distributed_stage& s) { return s.kind == stage_kind::local; });
-    if (!any_local || (problem.add && result.stages.back().kind == stage_kind::exchange)) {
-        add_local(chosen.layouts.back(), {});
-    }
-    for (std::size_t i = result.stages.size(); i-- > 0;) {
-        if (result.stages[i].kind == stage_kind::local) {
-            result.stages[i].scaled = true;
-            break;
-        }
-    }
-    result.stages.back().add = problem.add;
-
+    add_stages(chosen, search.extents_before(), net, result);
     if (whole_mode) {
         chunk_a_whole_mode(problem, result.stages, net);
     }
     const double hidden = store_in_last_passes(result, where, net, search);
-    result.buffer_elements.assign(static_cast<std::size_t>(problem.ranks), 0);
-    const auto extents_behind = [&problem](const distributed_stage& stage) { return extents_after(problem, stage); };
-    const auto behind = [](const distributed_stage& stage, const std::vector<std::int64_t>& after) {
-        return stage.kind != stage_kind::local ? stage.to
-               : stage.mode >= 0               ? layout_choice{stage.where, stage.mode}.with(after)
-                                               : stage.where;
-    };
-    for (std::size_t i = 0; i + 1 < result.stages.size(); ++i) {
-        const std::vector<std::int64_t> after = extents_behind(result.stages[i]);
-        const distribution out = behind(result.stages[i], after);
-        for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
-            std::int64_t& most = result.buffer_elements[static_cast<std::size_t>(rank)];
-            most = (std::max)(most, block_of(out, problem.rows, product_of(after), rank).elements());
-            if (result.stages[i].kind ==
-                stage_kind::store) {  // where the executor cannot, the block is stored here and moved
-                most =
-                    (std::max)(most, block_of(result.stages[i].from, problem.rows, product_of(after), rank).elements());
-            }
-        }
-    }
+    set_buffers(result);
     held.join(held_by(result, net));
-    options wishes = problem.wishes;
-    wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
-    wishes.workspace_limit_bytes = left_of(wishes.workspace_limit_bytes, held.total());
-    std::int64_t steps_need = 0;  // the least workspace of a local plan that the limit refused
-    std::int64_t steps_take = 0;
-    const auto plan_of = [&](const distributed_stage& stage, const program& source, std::int64_t& needed) {
-        plan made;
-        try {
-            made = stage.kind == stage_kind::store ? plan_of_store(source, where, wishes)
-                                                   : make_plan(source, where, wishes);
-        } catch (const budget_error& refused) {
-            needed = refused.least_bytes();
-            made.source = source;
-        }
-        return made;
-    };
-    // Of two programs for the same the one that is predicted to be faster.
-    const auto planned = [&](distributed_stage& stage, const program& source, const std::optional<program>& other) {
-        for (std::size_t n = 0; n < stage.plans.size(); ++n) {
-            if (stage.plans[n].source == source || stage.plans[n].source == other) {
-                return static_cast<std::int32_t>(n);
-            }
-        }
-        std::int64_t needed = 0;
-        plan best = plan_of(stage, source, needed);
-        if (other) {
-            std::int64_t other_needs = 0;
-            try {
-                plan second = plan_of(stage, *other, other_needs);
-                if (other_needs == 0 && (needed > 0 || second.predicted_seconds < best.predicted_seconds)) {
-                    best = std::move(second);
-                    needed = 0;
-                }
-                needed = (std::min)(needed, other_needs);  // where the limit refuses both
-            } catch (const unsupported_error&) {           // no kernel for this size works in place
-            }
-        }
-        steps_need = (std::max)(steps_need, needed);
-        steps_take = (std::max)(steps_take, best.workspace_bytes);
-        stage.plans.push_back(std::move(best));
-        return static_cast<std::int32_t>(stage.plans.size()) - 1;
-    };
+    block_planning blocks;
+    blocks.where = &where;
+    blocks.wishes = problem.wishes;
+    blocks.wishes.placement = problem.space == memory_space::device ? placement::gpu : placement::cpu;
+    blocks.wishes.workspace_limit_bytes = left_of(problem.wishes.workspace_limit_bytes, held.total());
     for (std::size_t i = 0; i < result.stages.size(); ++i) {
-        distributed_stage& stage = result.stages[i];
-        const std::vector<std::int64_t> after = extents_behind(stage);
-        const bool local = stage.kind != stage_kind::exchange;
-        if (stage.kind == stage_kind::local && stage.mode >= 0 && stage.chunk_mode < 0 &&
-            i + 1 < result.stages.size() && result.stages[i + 1].kind == stage_kind::exchange) {
-            stage.chunks = chunks_of(stage, result.stages[i + 1], bytes, net);
-        }
-        const std::int32_t mode = local ? chunked_mode(stage) : -1;
-        const distribution out = stage.kind == stage_kind::store ? stage.from : behind(stage, after);
-        // Chunks of a mode that no rank cuts lie apart on their way.
-        const bool apart_in = stage.chunk_mode >= 0 && i + 1 == result.stages.size();
-        const bool apart_out = stage.chunk_mode >= 0 && !apart_in;
-        for (std::int32_t rank = 0; rank < problem.ranks; ++rank) {
-            const held_block block = block_of(out, problem.rows, product_of(after), rank);
-            if (!local || !with_local_plans) {
-                continue;
-            }
-            if (block.elements() == 0) {
-                stage.plan_of_rank.insert(stage.plan_of_rank.end(), static_cast<std::size_t>(stage.chunks), -1);
-                continue;
-            }
-            std::vector<std::int64_t> own = mode == -2 ? std::vector<std::int64_t>{block.cols.size()}  // a flat copy
-                                                       : local_extents(stage.extents, stage.where, stage.mode, rank);
-            const std::int64_t whole = mode >= 0 ? own[static_cast<std::size_t>(mode)] : 0;
-            for (std::int32_t chunk = 0; chunk < stage.chunks; ++chunk) {
-                if (stage.chunks > 1) {
-                    own[static_cast<std::size_t>(mode)] = range_of_chunk(stage, whole, chunk).size();
-                    if (own[static_cast<std::size_t>(mode)] == 0) {
-                        stage.plan_of_rank.push_back(-1);
-                        continue;
-                    }
-                }
-                const program steps =
-                    local_program(problem, stage.factors, block.rows.size(), own, stage.scaled, stage.add,
-                                  apart_in ? extent_in_memory{} : extent_in_memory{mode, whole},
-                                  apart_out ? extent_in_memory{} : extent_in_memory{mode, whole});
-                stage.plan_of_rank.push_back(planned(
-                    stage, steps, apart_out ? from_place_to_place(problem, stage.factors, steps) : std::nullopt));
-            }
-        }
-        if (local) {
-            for (std::size_t first = 0; first < stage.plan_of_rank.size();
-                 first += static_cast<std::size_t>(stage.chunks)) {
-                double seconds = 0;  // of one rank: its chunks one after another
-                for (std::size_t n = first; n < first + static_cast<std::size_t>(stage.chunks); ++n) {
-                    const std::int32_t which = stage.plan_of_rank[n];
-                    seconds += which < 0 ? 0.0 : stage.plans[static_cast<std::size_t>(which)].predicted_seconds;
-                }
-                stage.predicted_seconds = (std::max)(stage.predicted_seconds, seconds);
-            }
+        set_chunks(net, i, result);
+        if (with_local_plans && result.stages[i].kind != stage_kind::exchange) {
+            plan_blocks(problem, i + 1 == result.stages.size(), result.stages[i], blocks);
         }
     }
-    for (std::size_t i = 0; with_local_plans && steps_need == 0 && i < result.stages.size(); ++i) {
-        if (result.stages[i].kind == stage_kind::store) {
-            result.stages[i].portion_items = portion_items_of(result, i, where, net.portions);
-            if (result.stages[i].portion_items > 0 && hidden_by_portions(result, i + 1) == 0) {
-                result.stages[i].portion_items = 0;
-            }
-        }
+    if (with_local_plans && blocks.steps_need == 0) {
+        set_portions(where, net, result);
     }
-    least = held.total() + steps_need;
-    result.workspace_bytes = held.total() + steps_take;
+    least = held.total() + blocks.steps_need;
+    result.workspace_bytes = held.total() + blocks.steps_take;
     result.predicted_seconds = with_local_plans ? seconds_of(result, search.rates()) : chosen.seconds - hidden;
-    for (const distribution_candidate& loser : losers) {
-        result.rejected.push_back({distribution_search::kind_of(loser),
-                                   three_digits(loser.seconds / (std::max)(chosen.seconds, 1e-12)) + "x the time, " +
-                                       bytes_text(static_cast<double>(loser.total_moved * bytes)) + " on the wire",
-                                   loser.seconds});
-    }
+    result.rejected = rejected_for(chosen, losers, problem.type);
     return result;
 }
 
@@ -396,6 +461,45 @@ OTIMES_COLD inline std::int64_t slabs_that_overlap(const distributed_plan& p, co
     return any ? (std::max)(count, std::int64_t{1}) : 1;
 }
 
+/// The rows in slabs by turns, so that the exchanges of one hide behind the stages of another: `slab_count` of them, or two or as many whose
+/// passes store, where that is faster. @param at_once all rows in one piece
+/// @param needed receives the least workspace with which they can be run. @param refused lowered to it, of all that are tried
+OTIMES_COLD inline distributed_plan slabs_by_turns(const distributed_problem& problem, const distributed_plan& at_once,
+                                                   std::int64_t slab_count, const machine& where,
+                                                   const interconnect& net, bool with_local_plans, std::int64_t& needed,
+                                                   std::int64_t& refused) {
+    const std::int64_t longest = part_of(problem.rows, problem.operand.row_parts, 0).size();
+    const std::int64_t slab_rows = (longest + slab_count - 1) / slab_count;
+    interconnect whole_slabs = net;
+    whole_slabs.chunks = 1;
+    whole_slabs.portions = 1;
+    whole_slabs.stores = false;
+    distributed_plan slabs =
+        plan_in_slabs(problem, at_once.result, slab_rows, true, where, whole_slabs, with_local_plans, needed);
+    refused = (std::min)(refused, needed);
+    whole_slabs.stores = net.stores && with_local_plans;
+    // Two slabs that store hide a pass each; more begin more passes again.
+    for (const std::int64_t rows : {(longest + 1) / 2, slab_rows}) {
+        if (!whole_slabs.stores) {
+            break;
+        }
+        std::int64_t by_stores_need = 0;
+        distributed_plan by_stores =
+            plan_in_slabs(problem, at_once.result, rows, true, where, whole_slabs, with_local_plans, by_stores_need);
+        if (!std::ranges::all_of(by_stores.slabs,
+                                 [&where](const distributed_plan& one) { return stores_by_turns(one, where); })) {
+            continue;
+        }
+        refused = (std::min)(refused, by_stores_need);
+        const std::int64_t limit = problem.wishes.workspace_limit_bytes;
+        if (by_stores_need <= limit && (needed > limit || by_stores.predicted_seconds < slabs.predicted_seconds)) {
+            slabs = std::move(by_stores);
+            needed = by_stores_need;
+        }
+    }
+    return slabs;
+}
+
 }  // namespace planning
 
 /// Decides how a problem is evaluated by ranks of which each is like `where`. Pure. Cost: milliseconds at most for thousands
@@ -434,37 +538,10 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
             least = limit;  // which it keeps
         }
     }
-    const distribution& x = problem.operand;
-    const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
     if (slab_count > 1) {
-        const std::int64_t slab_rows = (longest + slab_count - 1) / slab_count;
-        interconnect whole_slabs = net;
-        whole_slabs.chunks = 1;
-        whole_slabs.portions = 1;
-        whole_slabs.stores = false;
         std::int64_t needed = 0;
         distributed_plan slabs =
-            plan_in_slabs(problem, result.result, slab_rows, true, where, whole_slabs, with_local_plans, needed);
-        refused = (std::min)(refused, needed);
-        whole_slabs.stores = net.stores && with_local_plans;
-        // Two slabs that store hide a pass each; more begin more passes again.
-        for (const std::int64_t rows : {(longest + 1) / 2, slab_rows}) {
-            if (!whole_slabs.stores) {
-                break;
-            }
-            std::int64_t by_stores_need = 0;
-            distributed_plan by_stores =
-                plan_in_slabs(problem, result.result, rows, true, where, whole_slabs, with_local_plans, by_stores_need);
-            if (!std::ranges::all_of(by_stores.slabs,
-                                     [&where](const distributed_plan& one) { return stores_by_turns(one, where); })) {
-                continue;
-            }
-            refused = (std::min)(refused, by_stores_need);
-            if (by_stores_need <= limit && (needed > limit || by_stores.predicted_seconds < slabs.predicted_seconds)) {
-                slabs = std::move(by_stores);
-                needed = by_stores_need;
-            }
-        }
+            slabs_by_turns(problem, result, slab_count, where, net, with_local_plans, needed, refused);
         // Chunks of the cut mode are for rows that are too few: where both were measured, slabs were as fast or faster.
         double in_one_piece = with_local_plans ? 0.0 : result.predicted_seconds;
         for (std::size_t i = 0; i < result.stages.size() && with_local_plans; ++i) {
@@ -478,6 +555,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     if (least <= limit) {
         return result;
     }
+    const distribution& x = problem.operand;
     distribution y = result.result;
     if (!problem.result_is_fixed && !same_rows(x, y)) {  // as X, with the factors' columns
         std::vector<std::int64_t> before;
@@ -490,6 +568,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         y = {.row_parts = x.row_parts, .col_parts = x.col_parts, .first_rank = x.first_rank};
         y = mode >= 0 ? layout_choice{y, mode}.with(after) : y;
     }
+    const std::int64_t longest = part_of(problem.rows, x.row_parts, 0).size();
     for (std::int64_t rows = longest; same_rows(x, y) && rows > 0; rows = rows > 1 ? (rows + 1) / 2 : 0) {
         std::int64_t needed = 0;
         distributed_plan slabs = plan_in_slabs(problem, y, rows, false, where, net, with_local_plans, needed);

@@ -478,14 +478,9 @@ OTIMES_ON_DEMAND inline std::string tile_text(const plan& whole, const pass& p) 
     return text;
 }
 
-}  // namespace planning
-
-/// A plan as a page of text: what is evaluated, one row per pass, totals, notes, and the candidates that lost with the
-/// reason. Deterministic; no line depends on the locale. Factors count from 1 as in the formula; F2[8] is an index that F2 replaces.
-OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
-    using namespace planning;
+/// What is evaluated and where, in two lines: "otimes plan: 3 factors, double on ..."; "X 256 x 8 x 8 to Y 256 x 8 x 8".
+OTIMES_ON_DEMAND inline std::string heading_text(const plan& p, const std::vector<std::int32_t>& positions) {
     const program& source = p.source;
-    const std::vector<std::int32_t> positions = factor_positions(source);
     std::int32_t output = -1;  // of the terms' views of Y the one of most modes
     for (std::size_t k = 0; k < source.tensors.size(); ++k) {
         const auto id = static_cast<std::int32_t>(k);
@@ -515,6 +510,13 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
     if (!inputs.empty() && output >= 0) {
         text += "  " + inputs + (adds ? " added to Y " : " to Y ") + extents_text(source, output) + "\n";
     }
+    return text;
+}
+
+/// What the plan is made from, where that is not the formula and its defaults: a line each.
+OTIMES_ON_DEMAND inline std::string origin_text(const plan& p) {
+    const program& source = p.source;
+    std::string text;
     if (source.noted.operator_apart) {
         text +=
             "  an operator was applied before: only its result is read here; with otimes::sum_expr<Scalar>(op) in its "
@@ -540,9 +542,14 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         }
         text += "\n";
     }
+    return text;
+}
+
+/// The times of the whole, and how its slabs follow each other.
+OTIMES_ON_DEMAND inline std::string prediction_text(const plan& p) {
     const double rate = p.predicted_seconds > 0 ? static_cast<double>(p.flops) / p.predicted_seconds : 0;
-    text += "  predicted " + seconds_text(p.predicted_seconds) + " (" + flops_text(rate) + "/s), bound " +
-            seconds_text(p.bound_seconds) + "\n";
+    std::string text = "  predicted " + seconds_text(p.predicted_seconds) + " (" + flops_text(rate) + "/s), bound " +
+                       seconds_text(p.bound_seconds) + "\n";
     if (p.slab_count > 1) {
         // Threads take whole slabs, but not of steps.
         const bool one_by_one = p.where != placement::cpu || std::ranges::any_of(p.passes, [](const pass& one) {
@@ -551,10 +558,13 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         text += "  " + counted(p.slab_count, "slab") + " of at most " + std::to_string(p.slab_extent) +
                 (one_by_one ? ", one after another\n" : ", each run through all passes by one thread\n");
     }
-    text += "\n";
+    return text;
+}
 
+/// The passes, a row each, with a row of totals behind each trip or behind them all.
+OTIMES_ON_DEMAND inline std::string passes_text(const plan& p, const std::vector<std::int32_t>& positions) {
+    const program& source = p.source;
     const std::string shown = part_text(p);
-    text += shown.empty() ? "" : "  " + shown + ":\n";
     const auto remark_of = [&p](const pass& one) {  // a chain in one pass is not all that a sum does
         return p.passes.size() > 1 && one.reason == "everything in one pass" ? std::string() : one.reason;
     };
@@ -601,10 +611,14 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         // That of operands in host memory is of the way there, too.
         total("total", p.flops, shown.empty() && p.trip_slabs.empty() ? seconds_text(p.bound_seconds) : "");
     }
-    text += table.text({true, false, false, false, false, false, true, true, false, true, true, false});
+    return (shown.empty() ? "" : "  " + shown + ":\n") +
+           table.text({true, false, false, false, false, false, true, true, false, true, true, false});
+}
 
-    text += "\n  least traffic " + quantity(static_cast<double>(p.bytes), "B") + "; workspace " +
-            (p.part_count > 1 ? "of each GPU " : "") + bytes_text(static_cast<double>(p.workspace_bytes));
+/// What has to be moved in any case, and the workspace with its parts.
+OTIMES_ON_DEMAND inline std::string memory_text(const plan& p) {
+    std::string text = "  least traffic " + quantity(static_cast<double>(p.bytes), "B") + "; workspace " +
+                       (p.part_count > 1 ? "of each GPU " : "") + bytes_text(static_cast<double>(p.workspace_bytes));
     const workspace_layout layout = layout_of(p);
     const std::int64_t factor_bytes = layout.buffers.empty() ? layout.tiles : layout.buffers.front();
     if (p.workspace_bytes > 0) {
@@ -624,7 +638,12 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         part("slabs of the operands", 1, p.workspace_bytes - named > 65536 ? p.workspace_bytes - named : 0);
         text += parts.empty() ? "" : " (" + parts + ")";
     }
-    text += "\n";
+    return text + "\n";
+}
+
+/// The notes, and the candidates that lost with the reason.
+OTIMES_ON_DEMAND inline std::string notes_text(const plan& p) {
+    std::string text;
     for (const std::string& note : p.notes) {
         text += "  note: " + note + "\n";
     }
@@ -637,6 +656,19 @@ OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
         text += losers.text({false, true, false});
     }
     return text;
+}
+
+}  // namespace planning
+
+/// A plan as a page of text: what is evaluated, one row per pass, totals, notes, and the candidates that lost with the
+/// reason. Deterministic; no line depends on the locale. Factors count from 1 as in the formula; F2[8] is an index that F2 replaces.
+OTIMES_PLANNER_API_ON_DEMAND std::string explain(const plan& p) {
+    using namespace planning;
+    const std::vector<std::int32_t> positions = factor_positions(p.source);
+    std::string text = heading_text(p, positions);
+    text.append(origin_text(p)).append(prediction_text(p)).append("\n");
+    text.append(passes_text(p, positions)).append("\n");
+    return text.append(memory_text(p)).append(notes_text(p));
 }
 
 OTIMES_PLANNER_API_ON_DEMAND std::ostream& operator<<(std::ostream& out, const pass_mode& m) {

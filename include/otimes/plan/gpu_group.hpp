@@ -443,6 +443,74 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t most_resident_blocks(const gpu_
     return two_warps ? g.tile.blocks : (std::numeric_limits<std::int64_t>::max)();
 }
 
+/// Why no kernel has a group's type, number of modes and counts.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_counts_illegal(const gpu_group& g) {
+    const gpu_tile& t = g.tile;
+    if (g.type == dtype::other) {
+        return "no fused kernel for this type";
+    }
+    if (is_widened(g.type) && (g.sum || g.addend || g.terms != 1 || !g.moves.empty() || g.inputs != 1 || g.scattered ||
+                               g.ending != gpu_ending::stored || t.segments != 1 || t.slots < 1 || t.slots > 2 ||
+                               t.cluster != 1 || t.slices != 1 || t.pieces != 1)) {
+        return "half and bfloat16: one product, stored, of tiles that arrive in one stage or two";
+    }
+    if (g.p.empty() || g.p.size() != g.q.size() || g.modes() > most_group_modes || t.trips.empty()) {
+        return "1 to 12 modes";
+    }
+    if (t.threads < 32 || t.threads > 1024 || t.threads % 32 != 0 || t.rows < 1 || t.run < 1 || t.blocks < 1 ||
+        t.segments < 1 || t.slots < 0 || t.cluster < 1 || t.slices < 1 || t.pieces < 1) {
+        return "counts out of range";
+    }
+    return {};
+}
+
+/// Why no kernel adds up a group's terms, ends as it does, or takes its tiles in pieces. @pre the counts are right
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_terms_illegal(const gpu_group& g) {
+    const gpu_tile& t = g.tile;
+    if (g.terms < 1 || g.terms > most_group_terms || g.terms * g.modes() > most_group_modes ||
+        (g.terms > 1 && (t.slots != 0 || t.slices != 1))) {
+        return "terms: few, and a tile that is loaded where it is worked on";
+    }
+    if (g.ending != gpu_ending::stored && (g.terms != 1 || g.sum || g.addend || !g.moves.empty() || g.inputs != 1)) {
+        return "other endings than a store: one term, to which nothing is added";
+    }
+    if (g.scattered && (g.outer || g.sum || g.addend || g.terms != 1 || g.inputs != 1 || !g.moves.empty() ||
+                        g.ending != gpu_ending::stored || t.cluster != 1 || t.slices != 1)) {
+        return "scattered: whole trailing tensors of one product, stored";
+    }
+    if (t.pieces > 1 &&
+        (g.outer || g.sum || g.scattered || g.terms != 1 || g.addend || !g.moves.empty() || t.rows != 1 ||
+         t.slots != 0 || t.slices != 1 || t.trips.back().first != 1 || t.trips.back().count != 1)) {
+        return "pieces: whole trailing tensors, the mode that is cut last and alone";
+    }
+    if (g.kept && (g.terms == 1 || g.outer || t.cluster != 1)) {
+        return "kept: several terms of whole trailing tensors";
+    }
+    return {};
+}
+
+/// Why fused_sum cannot add up the products of a group's modes; empty: it can, or they follow each other.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_sum_illegal(const gpu_group& g) {
+    if (!g.sum) {
+        return {};
+    }
+    const gpu_tile& t = g.tile;
+    if (g.outer || !g.is_square() || g.terms != 1 || g.modes() > most_group_terms || is_complex(g.type) ||
+        t.segments != 1 || t.slots > 1 || t.slices != 1 || static_cast<std::int32_t>(t.trips.size()) != g.modes()) {
+        return "a sum of mode products: square, one mode a trip, few of them";
+    }
+    for (std::size_t i = 0; i < t.trips.size(); ++i) {
+        const gpu_trip& trip = t.trips[i];
+        if (trip.count != 1 || trip.first != g.modes() - static_cast<std::int32_t>(i) ||
+            (!trip.matrix && (trip.split != 1 || t.cluster != 1)) ||
+            // Four floats or two doubles below a mode are one access of the unit.
+            (trip.matrix && trip.first < g.modes() && g.p_of(g.modes()) % group_memory::vector_of(g.type) != 0)) {
+            return "a sum of mode products: innermost first; in a cluster all by the matrix unit";
+        }
+    }
+    return {};
+}
+
 /// Why fused_terms cannot make a group's moves; empty: it can, or there are none.
 OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_moves_illegal(const gpu_group& g) {
     if (g.moves.empty()) {
@@ -474,78 +542,49 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool fills_up(const gpu_group& g, const gpu_
            g.tile.pieces == 1 && !g.sum && g.moves.empty();
 }
 
-/// Why the kernels or a GPU cannot run a group; empty: they can.
-OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& whole, const gpu_description& gpu) {
-    if (is_sliced_by_launches(whole.tile) &&
-        (whole.modes() != 1 || whole.q_of(1) % whole.tile.slices != 0 || whole.ending != gpu_ending::stored ||
-         whole.scattered || whole.addend || whole.terms != 1 || whole.inputs != 1 || whole.sum ||
-         !whole.moves.empty())) {
-        return "slices by launches: one mode by the matrix unit, of one product that is stored";
-    }
-    const gpu_group g = launched_group(whole);
+/// Why a GPU's matrix unit cannot do a trip of existing levels.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_unit_illegal(const gpu_group& g, const gpu_trip& trip,
+                                                                 const gpu_description& gpu) {
     const gpu_tile& t = g.tile;
     const bool single = accumulator_of(g.type) == dtype::f32;
     const std::int32_t granule = unit_granule(g.type);
-    if (g.type == dtype::other) {
-        return "no fused kernel for this type";
-    }
-    if (is_widened(g.type) && (g.sum || g.addend || g.terms != 1 || !g.moves.empty() || g.inputs != 1 || g.scattered ||
-                               g.ending != gpu_ending::stored || t.segments != 1 || t.slots < 1 || t.slots > 2 ||
-                               t.cluster != 1 || t.slices != 1 || t.pieces != 1)) {
-        return "half and bfloat16: one product, stored, of tiles that arrive in one stage or two";
-    }
-    if (g.p.empty() || g.p.size() != g.q.size() || g.modes() > most_group_modes || t.trips.empty()) {
-        return "1 to 12 modes";
-    }
-    if (t.threads < 32 || t.threads > 1024 || t.threads % 32 != 0 || t.rows < 1 || t.run < 1 || t.blocks < 1 ||
-        t.segments < 1 || t.slots < 0 || t.cluster < 1 || t.slices < 1 || t.pieces < 1) {
-        return "counts out of range";
-    }
-    if (g.terms < 1 || g.terms > most_group_terms || g.terms * g.modes() > most_group_modes ||
-        (g.terms > 1 && (t.slots != 0 || t.slices != 1))) {
-        return "terms: few, and a tile that is loaded where it is worked on";
-    }
-    if (g.ending != gpu_ending::stored && (g.terms != 1 || g.sum || g.addend || !g.moves.empty() || g.inputs != 1)) {
-        return "other endings than a store: one term, to which nothing is added";
-    }
-    if (g.scattered && (g.outer || g.sum || g.addend || g.terms != 1 || g.inputs != 1 || !g.moves.empty() ||
-                        g.ending != gpu_ending::stored || t.cluster != 1 || t.slices != 1)) {
-        return "scattered: whole trailing tensors of one product, stored";
-    }
-    if (t.pieces > 1 &&
-        (g.outer || g.sum || g.scattered || g.terms != 1 || g.addend || !g.moves.empty() || t.rows != 1 ||
-         t.slots != 0 || t.slices != 1 || t.trips.back().first != 1 || t.trips.back().count != 1)) {
-        return "pieces: whole trailing tensors, the mode that is cut last and alone";
-    }
-    if (g.kept && (g.terms == 1 || g.outer || t.cluster != 1)) {
-        return "kept: several terms of whole trailing tensors";
-    }
-    if (g.sum &&
-        (g.outer || !g.is_square() || g.terms != 1 || g.modes() > most_group_terms || is_complex(g.type) ||
-         t.segments != 1 || t.slots > 1 || t.slices != 1 || static_cast<std::int32_t>(t.trips.size()) != g.modes())) {
-        return "a sum of mode products: square, one mode a trip, few of them";
-    }
-    for (std::size_t i = 0; g.sum && i < t.trips.size(); ++i) {
-        const gpu_trip& trip = t.trips[i];
-        if (trip.count != 1 || trip.first != g.modes() - static_cast<std::int32_t>(i) ||
-            (!trip.matrix && (trip.split != 1 || t.cluster != 1)) ||
-            // Four floats or two doubles below a mode are one access of the unit.
-            (trip.matrix && trip.first < g.modes() && g.p_of(g.modes()) % group_memory::vector_of(g.type) != 0)) {
-            return "a sum of mode products: innermost first; in a cluster all by the matrix unit";
+    const bool fills = fills_up(g, trip);
+    for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
+        const bool in_steps = g.p_of(l) % granule == 0 && g.q_of(l) % (granule * trip.split) == 0;
+        if (trip.count > 2 || !(in_steps || fills) || t.threads / 32 % trip.split != 0) {
+            return "the matrix unit takes one mode or a pair, multiples of 8 (complex: one, multiples of 4), "
+                   "or one mode of any extents of one matrix in one block";
         }
     }
-    if (const std::string why = why_moves_illegal(g); !why.empty()) {
-        return why;
+    if (is_complex(g.type) && (trip.count > 1 || trip.warpgroup || t.cluster > 1 || t.pieces > 1)) {
+        return "the matrix unit over complex scalars: one mode of a tile in one block";
     }
-    if (g.inputs != 1 && (g.inputs != 2 || !g.outer || g.modes() != 1 || g.p_of(1) % 16 != 0 || g.terms != 1 ||
-                          t.rows != 1 || g.addend || t.segments != 1 || t.cluster != 1 || !t.trips.front().matrix)) {
-        return "two inputs: one outer mode by the matrix unit";
+    if (trip.warpgroup) {
+        const std::int64_t q = g.q_of(trip.first) / trip.split;
+        if (!single || trip.count != 1 || (t.segments != 1 && !group_memory::rotates(g)) ||
+            t.threads / 32 % (4 * trip.split) != 0 || (q != 32 && q != 64)) {
+            return "a warpgroup takes 32 or 64 new indices of fibres of floats or 16-bit elements";
+        }
+        if (!gpu.has_warpgroup_mma) {
+            return "this GPU has no warpgroup unit";
+        }
     }
-    if (g.outer ? t.run < 2 : t.run != 1) {
-        return "outer groups have runs, trailing ones none";
+    if (group_memory::is_pair(trip)) {
+        const std::int64_t a = g.p_of(trip.first);
+        const std::int64_t b = g.p_of(trip.first + 1);
+        const bool eights =
+            b == 8 && (a == 8 || (!single && a % 16 == 0)) && (!single || g.single || is_widened(g.type));
+        if (trip.split != 1 || !(eights || (a % 16 == 0 && b % 16 == 0 && a <= 32 && b <= 32))) {
+            return "a pair trip takes extents of 16 and 32, of doubles and by single products also 8";
+        }
     }
+    return has_unit(gpu, g.type) ? std::string() : "this GPU has no such matrix unit";
+}
+
+/// Why a group's trips are none that replace every level once.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_trips_illegal(const gpu_group& g, const gpu_description& gpu) {
     std::vector<std::int32_t> covered(g.p.size() + 1, 0);
-    for (const gpu_trip& trip : t.trips) {
+    for (const gpu_trip& trip : g.tile.trips) {
         if (trip.first < 1 || trip.count < 1 || trip.first + trip.count - 1 > g.modes() || trip.split < 1 ||
             (trip.count > 1 && trip.split > 1)) {
             return "a trip names levels that do not exist";
@@ -553,40 +592,8 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& who
         for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
             ++covered[static_cast<std::size_t>(l)];
         }
-        if (trip.matrix) {
-            const bool fills = fills_up(g, trip);
-            for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
-                const bool in_steps = g.p_of(l) % granule == 0 && g.q_of(l) % (granule * trip.split) == 0;
-                if (trip.count > 2 || !(in_steps || fills) || t.threads / 32 % trip.split != 0) {
-                    return "the matrix unit takes one mode or a pair, multiples of 8 (complex: one, multiples of 4), "
-                           "or one mode of any extents of one matrix in one block";
-                }
-            }
-            if (is_complex(g.type) && (trip.count > 1 || trip.warpgroup || t.cluster > 1 || t.pieces > 1)) {
-                return "the matrix unit over complex scalars: one mode of a tile in one block";
-            }
-            if (trip.warpgroup) {
-                const std::int64_t q = g.q_of(trip.first) / trip.split;
-                if (!single || trip.count != 1 || (t.segments != 1 && !group_memory::rotates(g)) ||
-                    t.threads / 32 % (4 * trip.split) != 0 || (q != 32 && q != 64)) {
-                    return "a warpgroup takes 32 or 64 new indices of fibres of floats or 16-bit elements";
-                }
-                if (!gpu.has_warpgroup_mma) {
-                    return "this GPU has no warpgroup unit";
-                }
-            }
-            if (group_memory::is_pair(trip)) {
-                const std::int64_t a = g.p_of(trip.first);
-                const std::int64_t b = g.p_of(trip.first + 1);
-                const bool eights =
-                    b == 8 && (a == 8 || (!single && a % 16 == 0)) && (!single || g.single || is_widened(g.type));
-                if (trip.split != 1 || !(eights || (a % 16 == 0 && b % 16 == 0 && a <= 32 && b <= 32))) {
-                    return "a pair trip takes extents of 16 and 32, of doubles and by single products also 8";
-                }
-            }
-            if (!has_unit(gpu, g.type)) {
-                return "this GPU has no such matrix unit";
-            }
+        if (const std::string why = trip.matrix ? why_unit_illegal(g, trip, gpu) : std::string(); !why.empty()) {
+            return why;
         }
     }
     for (std::size_t l = 1; l < covered.size(); ++l) {
@@ -594,8 +601,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& who
             return "every level belongs to one trip";
         }
     }
-    const bool swizzled = group_memory::is_swizzled(g);
-    if (swizzled) {
+    return {};
+}
+
+/// Why a tile cannot be kept in 16-byte pieces, a ring or parts; empty: it can, or is kept whole. @pre every level belongs to one trip
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_parts_illegal(const gpu_group& g, const gpu_description& gpu) {
+    const gpu_tile& t = g.tile;
+    if (group_memory::is_swizzled(g)) {
         const auto power = [](std::int64_t n) { return (n & (n - 1)) == 0; };
         if (!g.is_square() || !std::ranges::all_of(g.p, power) || !power(t.run) ||
             (t.segments != 1 && !group_memory::rotates(g)) || !std::ranges::all_of(t.trips, &gpu_trip::matrix)) {
@@ -619,6 +631,13 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& who
                (t.slots == 0 || t.rows != 1 || g.p_of(1) % t.segments != 0 || t.trips.front().first == 1)) {
         return "parts of a tile are cut along mode 1, which the first trip leaves alone";
     }
+    return {};
+}
+
+/// Why several blocks cannot share a tile, by slices, in a cluster or by pieces; empty: they can, or each has its own. @pre every level belongs to one
+/// trip
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_shares_illegal(const gpu_group& g, const gpu_description& gpu) {
+    const gpu_tile& t = g.tile;
     if (t.slices > 1) {
         const std::size_t last = g.trip_of(g.modes());
         if (g.outer || t.slots != 0 || t.cluster != 1 || g.q.back() % t.slices != 0 ||
@@ -626,28 +645,67 @@ OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& who
             return "slices: a trailing group by multiply-adds, its last mode in a trip of its own";
         }
     }
-    if (t.cluster > 1 || t.pieces > 1) {
-        if (t.cluster > gpu.cluster_blocks) {
-            return "this GPU has no clusters of this size";
+    if (t.cluster == 1 && t.pieces == 1) {
+        return {};
+    }
+    if (t.cluster > gpu.cluster_blocks) {
+        return "this GPU has no clusters of this size";
+    }
+    const gpu_trip& last = t.trips.back();
+    if (t.rows != 1 || t.slots != 0 || g.p_of(group_memory::cut_level(g)) % t.cluster != 0 ||
+        (group_memory::is_pair(last) ? last.first + 1 != g.modes() || t.run != 1
+                                     : last.first != 1 || last.count != 1)) {
+        return "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair";
+    }
+    std::int64_t below = t.run;
+    for (std::int32_t l = 2; l <= g.modes(); ++l) {
+        below *= g.q_of(l);
+    }
+    if (!group_memory::is_pair(last) && below * element_bytes(g.type) < 32) {
+        return "a cluster stores runs of at least 32 bytes";
+    }
+    return {};
+}
+
+/// Why the kernels cannot run a group on any GPU, whatever its trips are.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_kind_illegal(const gpu_group& g) {
+    for (const auto why : {why_counts_illegal<>, why_terms_illegal<>, why_sum_illegal<>, why_moves_illegal<>}) {
+        if (std::string text = why(g); !text.empty()) {
+            return text;
         }
-        const gpu_trip& last = t.trips.back();
-        if (t.rows != 1 || t.slots != 0 || g.p_of(group_memory::cut_level(g)) % t.cluster != 0 ||
-            (group_memory::is_pair(last) ? last.first + 1 != g.modes() || t.run != 1
-                                         : last.first != 1 || last.count != 1)) {
-            return "the last trip of a cluster replaces mode 1 alone, or the last two modes as a pair";
-        }
-        std::int64_t below = t.run;
-        for (std::int32_t l = 2; l <= g.modes(); ++l) {
-            below *= g.q_of(l);
-        }
-        if (!group_memory::is_pair(last) && below * element_bytes(g.type) < 32) {
-            return "a cluster stores runs of at least 32 bytes";
+    }
+    const gpu_tile& t = g.tile;
+    if (g.inputs != 1 && (g.inputs != 2 || !g.outer || g.modes() != 1 || g.p_of(1) % 16 != 0 || g.terms != 1 ||
+                          t.rows != 1 || g.addend || t.segments != 1 || t.cluster != 1 || !t.trips.front().matrix)) {
+        return "two inputs: one outer mode by the matrix unit";
+    }
+    if (g.outer ? t.run < 2 : t.run != 1) {
+        return "outer groups have runs, trailing ones none";
+    }
+    return {};
+}
+
+/// Why the kernels or a GPU cannot run a group; empty: they can. The first reason, in an order in which each question may rely on those before it.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::string why_illegal(const gpu_group& whole, const gpu_description& gpu) {
+    if (is_sliced_by_launches(whole.tile) &&
+        (whole.modes() != 1 || whole.q_of(1) % whole.tile.slices != 0 || whole.ending != gpu_ending::stored ||
+         whole.scattered || whole.addend || whole.terms != 1 || whole.inputs != 1 || whole.sum ||
+         !whole.moves.empty())) {
+        return "slices by launches: one mode by the matrix unit, of one product that is stored";
+    }
+    const gpu_group g = launched_group(whole);
+    if (std::string why = why_kind_illegal(g); !why.empty()) {
+        return why;
+    }
+    for (const auto why : {why_trips_illegal<>, why_parts_illegal<>, why_shares_illegal<>}) {
+        if (std::string text = why(g, gpu); !text.empty()) {
+            return text;
         }
     }
     if (shared_bytes_of(g) > gpu.shared_bytes_per_block) {
         return "too much shared memory";
     }
-    if (std::int64_t{32} * t.threads * t.blocks > gpu.registers_per_multiprocessor) {
+    if (std::int64_t{32} * g.tile.threads * g.tile.blocks > gpu.registers_per_multiprocessor) {
         return "fewer than 32 registers a thread";
     }
     return {};

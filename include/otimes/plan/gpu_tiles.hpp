@@ -174,172 +174,256 @@ OTIMES_ON_DEMAND OTIMES_COLD inline bool takes_pairs(const gpu_group& g) {
            (g.tile.run & (g.tile.run - 1)) == 0 && (!g.outer || g.tile.rows == 1);
 }
 
+/// What decides about the trips of a group whose rows, run, threads and cluster are set: the same for all of its modes.
+struct trip_setting {
+    bool few_tiles = false;
+    std::int64_t tile_words = 0;
+    bool by_unit = false;              ///< the matrix unit may be used
+    bool in_one_block = false;         ///< and may fill up modes with zeros, or take fibres one by one
+    std::int64_t least_filled_up = 0;  ///< extents from which on filling up gains
+    bool fills_up = false;             ///< modes may be filled up
+};
+
+/// Extents from which on the unit pays. A float mode of 8 is done faster by multiply-adds.
+OTIMES_ON_DEMAND inline std::int64_t least_by_unit(dtype type) {
+    return type == dtype::f32 ? 16 : type == dtype::c64 ? 12 : 8;
+}
+
+/// True of a mode that is whole steps of the unit, and long enough for it.
+OTIMES_ON_DEMAND inline bool is_in_steps(const gpu_group& g, const trip_setting& t, std::int32_t level) {
+    const std::int64_t granule = unit_granule(g.type);
+    return t.by_unit && (std::min)(g.p_of(level), g.q_of(level)) >= least_by_unit(g.type) &&
+           g.p_of(level) % granule == 0 && g.q_of(level) % granule == 0;
+}
+
+/// Extents from which on other modes are filled up with zeros, where that was measured to gain: doubles from 12 to 104, as single rows from 19 on, and where runs begin at
+/// any element beside an extent of 21 and more; floats from 24 on, as single rows from 48 on, where they come one by one from 37 or 41 on, and beside
+/// multiply-adds in the same tile they lose. Few small tiles are done sooner by threads that share a fibre.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t least_filled_up(const group_request& r, const gpu_group& g) {
+    const bool aligned = (g.outer ? r.inner : g.p_of(g.modes())) % group_memory::vector_of(g.type) == 0;
+    const bool alone = g.modes() == 1 && !is_widened(g.type);
+    if (accumulator_of(g.type) != dtype::f32) {
+        const std::int32_t longest = (std::max)(*std::ranges::max_element(g.p), *std::ranges::max_element(g.q));
+        return alone && !g.outer ? 19 : g.outer && !aligned && longest < 21 ? 21 : least_by_unit(g.type);
+    }
+    if (alone && !g.outer) {
+        return 48;
+    }
+    if (!aligned) {
+        return g.outer ? 41 : 37;
+    }
+    return g.outer && !alone && g.type == dtype::f32 ? 28 : 24;
+}
+
+/// True of a mode whose zeros cost less than the unit gains: steps * steps / (p * q) is what it does for each product.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool gains_filled_up(const gpu_group& g, const trip_setting& t,
+                                                         std::int32_t level) {
+    const std::int64_t p = g.p_of(level);
+    const std::int64_t q = g.q_of(level);
+    const auto up = [&g](std::int64_t n) { return group_memory::round_up_to(n, unit_granule(g.type)); };
+    const double work = static_cast<double>(up(p) * up(q)) / static_cast<double>(p * q);
+    return t.by_unit && t.in_one_block && (std::min)(p, q) >= t.least_filled_up &&
+           !(t.few_tiles && t.tile_words <= 2048) && (std::max)(p, q) <= 104 &&
+           work <= (accumulator_of(g.type) == dtype::f32 ? 1.7 : 2.0);
+}
+
+/// True of a mode that the unit does faster than multiply-adds, if its fibres suit it.
+OTIMES_ON_DEMAND OTIMES_COLD inline bool wants_unit(const gpu_group& g, const trip_setting& t, std::int32_t level) {
+    return is_in_steps(g, t, level) || (t.fills_up && gains_filled_up(g, t, level));
+}
+
+/// Floats are filled up in all modes that are no whole steps, or in none.
+OTIMES_ON_DEMAND OTIMES_COLD inline trip_setting trip_setting_of(const group_request& r, const gpu_description& gpu,
+                                                                 bool few_tiles, std::int64_t tile_words,
+                                                                 const gpu_group& g) {
+    trip_setting t;
+    t.few_tiles = few_tiles;
+    t.tile_words = tile_words;
+    const bool shared_row = g.tile.cluster > 1 || g.tile.pieces > 1;
+    t.by_unit = r.may_use_unit && has_unit(gpu, g.type) && !(is_complex(g.type) && shared_row);
+    t.in_one_block = !shared_row && !is_complex(g.type);
+    t.least_filled_up = least_filled_up(r, g);
+    t.fills_up = true;
+    for (std::int32_t l = 1; l <= g.modes() && accumulator_of(g.type) == dtype::f32; ++l) {
+        t.fills_up = t.fills_up && (is_in_steps(g, t, l) || gains_filled_up(g, t, l));
+    }
+    return t;
+}
+
+/// Warps that share a fibre of the unit, so that each keeps few sums, and those that would have no fibres have work; 0: even the most of them would
+/// keep too many.
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int32_t unit_split(const gpu_group& g, const trip_setting& t,
+                                                            std::int32_t level, std::int64_t fibres) {
+    const bool single = accumulator_of(g.type) == dtype::f32;
+    const std::int64_t granule = unit_granule(g.type);
+    const std::int64_t p = g.p_of(level);
+    const std::int64_t q = group_memory::round_up_to(g.q_of(level), granule);
+    const std::int64_t warps_with_fibres = (fibres + unit_fibres(g.type) - 1) / unit_fibres(g.type);
+    std::int32_t split = 1;
+    const auto may_double = [&] { return split < 8 && g.tile.threads / 32 % (2 * split) == 0; };
+    // (Measured: shorter modes gain nothing, for each of these warps splits the fibres anew.)
+    const auto idle = [&] {
+        return p >= (t.few_tiles ? 64 : 32) && !is_complex(g.type) &&
+               2 * split * warps_with_fibres <= g.tile.threads / 32;
+    };
+    if (p % granule == 0 && g.q_of(level) % granule == 0) {
+        const std::int64_t columns = single ? (g.tile.threads >= 256 ? 32 : 64) : 16;
+        while ((q / split > columns || idle()) && may_double() && q % (2 * granule * split) == 0 &&
+               g.tile.cluster == 1) {
+            split *= 2;
+        }
+        return split;
+    }
+    if (fibres * group_memory::words_of(g.type) < 32) {  // fewer than a warp takes at once
+        return 0;
+    }
+    const std::int64_t most = single ? 9 : p < 64 ? 6 : 5;
+    const auto steps = [&] { return (q / granule + split - 1) / split; };
+    while (steps() > most && may_double()) {
+        split *= 2;
+    }
+    if (steps() > most) {
+        return 0;
+    }
+    while (idle() && may_double() && steps() % 2 == 0) {
+        split *= 2;
+    }
+    return split;
+}
+
+/// The fibres of a mode in a tile.
+struct fibres_now {
+    std::int64_t count = 1;
+    std::int64_t below = 1;    ///< elements from one element of a fibre to the next
+    std::int64_t stretch = 1;  ///< elements that follow each other in any case: a run, or the last mode
+};
+
+/// Those of a mode that the next trip takes: what the trips so far replaced has its new extent.
+OTIMES_ON_DEMAND OTIMES_COLD inline fibres_now fibres_of_level(const gpu_group& g, std::int32_t level) {
+    const auto now = [&g](std::int32_t l) { return g.trip_of(l) < g.tile.trips.size() ? g.q_of(l) : g.p_of(l); };
+    fibres_now f;
+    f.count = static_cast<std::int64_t>(g.tile.rows) * g.tile.run;
+    f.below = g.tile.run;
+    for (std::int32_t l = 1; l <= g.modes(); ++l) {
+        f.count *= l == level ? 1 : now(l);
+        f.below *= l > level ? now(l) : 1;
+    }
+    f.stretch = g.tile.run > 1 ? g.tile.run : now(g.modes());
+    return f;
+}
+
+/// Lets a trip by multiply-adds take the modes above its own, too, as far as a thread's registers hold them and the unit wants none of them.
+/// @returns the elements that a thread then holds
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t join_neighbours(const gpu_group& g, const trip_setting& t,
+                                                                 gpu_trip& trip) {
+    std::int64_t held = (std::max)(g.p_of(trip.first), g.q_of(trip.first));
+    while (g.is_square() && trip.first > 1 && !wants_unit(g, t, trip.first - 1) &&
+           (g.tile.cluster == 1 || trip.first > 2) &&
+           may_hold(g, held, g.p_of(trip.first - 1), t.few_tiles, t.tile_words)) {
+        held *= g.p_of(trip.first - 1);
+        --trip.first;
+        ++trip.count;
+    }
+    return held;
+}
+
+/// Long fibres of a trip of one mode, or few that grow: several threads share one, so that each keeps few sums and all have work.
+/// @param held elements of a fibre. @returns those that a thread holds; 0: more than its registers do
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t share_fibres(const gpu_group& g, const trip_setting& t,
+                                                              std::int64_t fibres, std::int64_t held, gpu_trip& trip) {
+    const std::int64_t words = group_memory::words_of(g.type);
+    const std::int64_t p = g.p_of(trip.first);
+    const std::int64_t q = g.q_of(trip.first);
+    const bool idle = fibres * 2 <= g.tile.threads && p <= 8 && q >= 8;
+    if (held * words <= register_words && !(t.few_tiles && held >= 16) && !idle) {
+        return held;
+    }
+    const auto part = [&] { return (q + trip.split - 1) / trip.split; };
+    while (trip.split < 16 && trip.split * 2 <= q && g.tile.threads % (trip.split * 2) == 0 &&
+           (part() * words > 32 || fibres * trip.split * 2 <= g.tile.threads)) {
+        trip.split *= 2;
+    }
+    if (part() * words > register_words) {
+        return 0;
+    }
+    return trip.split > 1 || held * words > register_words ? part() : held;
+}
+
+/// Makes a trip one by multiply-adds, of its mode and of those above that it can take. @returns the words of a thread's fibres; 0: more than its registers hold
+OTIMES_ON_DEMAND OTIMES_COLD inline std::int64_t take_multiply_adds(const gpu_group& g, const trip_setting& t,
+                                                                    const fibres_now& fibres, gpu_trip& trip) {
+    const std::int64_t words = group_memory::words_of(g.type);
+    const std::int64_t lane = group_memory::vector_of(g.type);
+    std::int64_t held = join_neighbours(g, t, trip);
+    held = trip.count == 1 ? share_fibres(g, t, fibres.count, held, trip) : held;
+    // Neighbouring fibres of one access, where a thread takes those: kernels/multiply_add_trip.cuh.
+    const std::int64_t wide = held * lane * words <= register_words && trip.split == 1 && fibres.stretch % lane == 0 &&
+                                      fibres.below % lane == 0 && fibres.below > 1
+                                  ? lane
+                                  : 1;
+    const std::int64_t fibre_words = held * wide * words;
+    // Sums that elements stream past, and whole fibres of doubles with their images, want more registers than they have words.
+    const bool streams = wide == 1 && !is_complex(g.type) && (trip.count == 1 ? trip.split == 1 : words > 1);
+    return streams && fibre_words > 24 ? (std::max)(fibre_words, few_words + 1) : fibre_words;
+}
+
+/// The trips of modes that the unit takes in pairs, innermost first.
+OTIMES_ON_DEMAND OTIMES_COLD inline void take_pairs(gpu_group& g) {
+    for (std::int32_t level = g.modes(); level >= 1; --level) {
+        gpu_trip trip;
+        trip.matrix = true;
+        trip.count = is_unit_pair(g, level) ? 2 : 1;
+        trip.first = level -= trip.count - 1;
+        g.tile.trips.push_back(trip);
+    }
+}
+
 /// The trips: neighbouring modes of equal square extents together while a thread's registers hold them; the rest one by one
 /// in the order asked for. False when a mode fits no trip. `most_held` receives the words of a thread's fibres.
 OTIMES_ON_DEMAND OTIMES_COLD inline bool choose_trips(const group_request& r, const gpu_description& gpu,
                                                       bool few_tiles, std::int64_t tile_words, gpu_group& g,
                                                       std::int64_t& most_held) {
-    const std::int32_t modes = g.modes();
-    const std::int64_t words = group_memory::words_of(g.type);
+    g.tile.trips.clear();
+    most_held = 0;
+    const trip_setting t = trip_setting_of(r, gpu, few_tiles, tile_words, g);
+    if (t.by_unit && takes_pairs(g)) {
+        most_held = register_words;
+        take_pairs(g);
+        return true;
+    }
     std::vector<std::int32_t> order = r.order;
     if (g.is_square()) {
         order.clear();
-        for (std::int32_t level = modes; level >= 1; --level) {
+        for (std::int32_t level = g.modes(); level >= 1; --level) {
             order.push_back(level);
         }
-    }
-    g.tile.trips.clear();
-    most_held = 0;
-    std::vector<std::uint8_t> replaced(static_cast<std::size_t>(modes) + 1, 0);
-    const auto now = [&](std::int32_t l) { return replaced[static_cast<std::size_t>(l)] != 0 ? g.q_of(l) : g.p_of(l); };
-    const bool shared_row = g.tile.cluster > 1 || g.tile.pieces > 1;
-    const bool by_unit = r.may_use_unit && has_unit(gpu, g.type) && !(is_complex(g.type) && shared_row);
-    // A float mode of 8 is done faster by multiply-adds; the unit pays from 16 on (complex 12), of doubles and 16-bit elements from 8 on.
-    const bool single = accumulator_of(g.type) == dtype::f32;
-    const std::int64_t least = g.type == dtype::f32 ? 16 : g.type == dtype::c64 ? 12 : 8;
-    const std::int64_t granule = unit_granule(g.type);
-    const auto up = [granule](std::int64_t n) { return group_memory::round_up_to(n, granule); };
-    const std::int64_t lane = group_memory::vector_of(g.type);
-    const auto in_steps = [&](std::int32_t l) {
-        return by_unit && (std::min)(g.p_of(l), g.q_of(l)) >= least && g.p_of(l) % granule == 0 &&
-               g.q_of(l) % granule == 0;
-    };
-    // Other extents are filled up with zeros, where that was measured to gain: doubles from 12 to 104, as single rows from 19 on, and where runs begin at
-    // any element beside an extent of 21 and more; floats from 24 on, as single rows from 48 on, where they come one by one from 37 or 41 on, and beside
-    // multiply-adds in the same tile they lose. Few small tiles are done sooner by threads that share a fibre.
-    const bool in_one_block = g.tile.cluster == 1 && g.tile.pieces == 1 && !is_complex(g.type);
-    const bool aligned = (g.outer ? r.inner : g.p_of(modes)) % lane == 0;
-    const bool alone = modes == 1 && !is_widened(g.type);
-    const std::int32_t longest = (std::max)(*std::ranges::max_element(g.p), *std::ranges::max_element(g.q));
-    std::int64_t least_filled_up = least;
-    if (!single) {
-        least_filled_up = alone && !g.outer ? 19 : g.outer && !aligned && longest < 21 ? 21 : least;
-    } else if (alone && !g.outer) {
-        least_filled_up = 48;
-    } else if (!aligned) {
-        least_filled_up = g.outer ? 41 : 37;
-    } else {
-        least_filled_up = g.outer && !alone && g.type == dtype::f32 ? 28 : 24;
-    }
-    const auto gains_filled_up = [&](std::int32_t l) {
-        const std::int64_t p = g.p_of(l);
-        const std::int64_t q = g.q_of(l);
-        const std::int64_t smaller = (std::min)(p, q);
-        const double work = static_cast<double>(up(p) * up(q)) / static_cast<double>(p * q);
-        return by_unit && in_one_block && smaller >= least_filled_up && !(few_tiles && tile_words <= 2048) &&
-               (std::max)(p, q) <= 104 && work <= (single ? 1.7 : 2.0);
-    };
-    bool fills_up = true;
-    for (std::int32_t l = 1; l <= modes && single; ++l) {
-        fills_up = fills_up && (in_steps(l) || gains_filled_up(l));
-    }
-    const auto wants_unit = [&](std::int32_t l) { return in_steps(l) || (fills_up && gains_filled_up(l)); };
-    // Warps that share a fibre, so that each keeps few sums, and those that would have no fibres have work; 0: even the most of them would keep
-    // too many.
-    const auto unit_split = [&](std::int32_t l, std::int64_t fibres) {
-        const std::int64_t p = g.p_of(l);
-        const std::int64_t q = up(g.q_of(l));
-        const std::int64_t warps_with_fibres = (fibres + unit_fibres(g.type) - 1) / unit_fibres(g.type);
-        std::int32_t split = 1;
-        const auto may_double = [&] { return split < 8 && g.tile.threads / 32 % (2 * split) == 0; };
-        // (Measured: shorter modes gain nothing, for each of these warps splits the fibres anew.)
-        const auto idle = [&] {
-            return p >= (few_tiles ? 64 : 32) && !is_complex(g.type) &&
-                   2 * split * warps_with_fibres <= g.tile.threads / 32;
-        };
-        if (p % granule == 0 && g.q_of(l) % granule == 0) {
-            const std::int64_t columns = single ? (g.tile.threads >= 256 ? 32 : 64) : 16;
-            while ((q / split > columns || idle()) && may_double() && q % (2 * granule * split) == 0 &&
-                   g.tile.cluster == 1) {
-                split *= 2;
-            }
-            return split;
-        }
-        if (fibres * words < 32) {  // fewer than a warp takes at once
-            return 0;
-        }
-        const std::int64_t most = single ? 9 : p < 64 ? 6 : 5;
-        const auto steps = [&] { return (q / granule + split - 1) / split; };
-        while (steps() > most && may_double()) {
-            split *= 2;
-        }
-        if (steps() > most) {
-            return 0;
-        }
-        while (idle() && may_double() && steps() % 2 == 0) {
-            split *= 2;
-        }
-        return split;
-    };
-    if (by_unit && takes_pairs(g)) {
-        most_held = register_words;
-        for (std::int32_t level = modes; level >= 1; --level) {
-            gpu_trip trip;
-            trip.matrix = true;
-            trip.count = is_unit_pair(g, level) ? 2 : 1;
-            trip.first = level -= trip.count - 1;
-            g.tile.trips.push_back(trip);
-        }
-        return true;
     }
     for (std::size_t at = 0; at < order.size(); ++at) {
         const std::int32_t level = order[at];
         gpu_trip trip;
         trip.first = level;
-        std::int64_t fibres = static_cast<std::int64_t>(g.tile.rows) * g.tile.run;  // of the tile at this moment
-        std::int64_t below = g.tile.run;
-        for (std::int32_t l = 1; l <= modes; ++l) {
-            fibres *= l == level ? 1 : now(l);
-            below *= l > level ? now(l) : 1;
-        }
-        // A lane of the matrix unit takes neighbouring fibres by one access, so what is contiguous below must be whole accesses.
-        const std::int64_t stretch = g.tile.run > 1 ? g.tile.run : now(modes);
-        // In one block it may also take them one by one.
+        const fibres_now fibres = fibres_of_level(g, level);
+        // A lane of the matrix unit takes neighbouring fibres by one access, so what is contiguous below must be whole accesses. In one block it may
+        // also take them one by one.
         const bool wide_enough =
-            below == 1 ? g.tile.cluster == 1 || level != 1 : stretch % lane == 0 || (in_one_block && fills_up);
-        const std::int32_t shared_by = wants_unit(level) && wide_enough ? unit_split(level, fibres) : 0;
+            fibres.below == 1 ? g.tile.cluster == 1 || level != 1
+                              : fibres.stretch % group_memory::vector_of(g.type) == 0 || (t.in_one_block && t.fills_up);
+        const std::int32_t shared_by =
+            wants_unit(g, t, level) && wide_enough ? unit_split(g, t, level, fibres.count) : 0;
+        std::int64_t held = register_words;
         if (shared_by > 0) {
             trip.matrix = true;
             trip.split = shared_by;
             // Modes of 8 need few registers; small tensors side by side then have twice the blocks to hide their loads.
-            most_held = (std::max)(most_held, g.outer && g.tile.rows > 1 && g.q_of(level) <= 8 ? 32 : register_words);
+            held = g.outer && g.tile.rows > 1 && g.q_of(level) <= 8 ? 32 : register_words;
         } else {
-            std::int64_t held = (std::max)(g.p_of(level), g.q_of(level));
-            while (g.is_square() && at + 1 < order.size() && !wants_unit(trip.first - 1) &&
-                   (g.tile.cluster == 1 || trip.first > 2) &&
-                   may_hold(g, held, g.p_of(trip.first - 1), few_tiles, tile_words)) {
-                held *= g.p_of(trip.first - 1);
-                --trip.first;
-                ++trip.count;
-                ++at;
+            held = take_multiply_adds(g, t, fibres, trip);
+            if (held == 0) {
+                return false;
             }
-            const bool idle = fibres * 2 <= g.tile.threads && g.p_of(level) <= 8 && g.q_of(level) >= 8;
-            if (trip.count == 1 && (held * words > register_words || (few_tiles && held >= 16) || idle)) {
-                // Long fibres, or few that grow: several threads share one, so that each keeps few sums and all have work.
-                const auto part = [&] { return (g.q_of(level) + trip.split - 1) / trip.split; };
-                while (trip.split < 16 && trip.split * 2 <= g.q_of(level) && g.tile.threads % (trip.split * 2) == 0 &&
-                       (part() * words > 32 || fibres * trip.split * 2 <= g.tile.threads)) {
-                    trip.split *= 2;
-                }
-                if (part() * words > register_words) {
-                    return false;
-                }
-                held = trip.split > 1 || held * words > register_words ? part() : held;
-            }
-            // Neighbouring fibres of one access, where a thread takes those: kernels/multiply_add_trip.cuh.
-            const std::int64_t wide = held * lane * words <= register_words && trip.split == 1 && stretch % lane == 0 &&
-                                              below % lane == 0 && below > 1
-                                          ? lane
-                                          : 1;
-            const std::int64_t fibre_words = held * wide * words;
-            // Sums that elements stream past, and whole fibres of doubles with their images, want more registers than they have words.
-            const bool streams = wide == 1 && !is_complex(g.type) && (trip.count == 1 ? trip.split == 1 : words > 1);
-            most_held = (std::max)(most_held,
-                                   streams && fibre_words > 24 ? (std::max)(fibre_words, few_words + 1) : fibre_words);
+            at += static_cast<std::size_t>(trip.count - 1);
         }
-        for (std::int32_t l = trip.first; l < trip.first + trip.count; ++l) {
-            replaced[static_cast<std::size_t>(l)] = 1;
-        }
+        most_held = (std::max)(most_held, held);
         g.tile.trips.push_back(trip);
     }
     return true;

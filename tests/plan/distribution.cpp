@@ -291,11 +291,12 @@ TEST_CASE("slabs of rows hide exchanges where there are rows, bytes and memory e
 }
 
 TEST_CASE("the least workspace that an error names is the least: it is kept, and no less is") {
-    const auto check_least = [](otimes::distributed_problem p, const otimes::interconnect& links) {
+    const auto check_least = [](otimes::distributed_problem p, const otimes::interconnect& links,
+                                const otimes::machine& on = where) {
         const auto least_of = [&](std::int64_t limit) {  // -1: the limit is kept
             p.wishes.workspace_limit_bytes = limit;
             try {
-                const otimes::distributed_plan made = otimes::make_distributed_plan(p, where, links);
+                const otimes::distributed_plan made = otimes::make_distributed_plan(p, on, links);
                 CHECK(made.workspace_bytes <= limit);
             } catch (const otimes::budget_error& refused) {
                 CHECK(
@@ -337,6 +338,18 @@ TEST_CASE("the least workspace that an error names is the least: it is kept, and
     otimes::distributed_problem both = squares({4, 6, 3, 8}, 4, otimes::cut_columns(3), otimes::cut_columns(2));
     both.rows = 8;
     CHECK(check_least(both, links) > 0);
+    // Slabs by turns whose last passes store into peers: a stage that the limit refuses has no pass.
+    otimes::distributed_problem stored = squares({8, 8, 8, 8}, 2, otimes::cut_mode(1, 2, extents{8, 8, 8, 8}, 0),
+                                                 otimes::cut_mode(1, 2, extents{8, 8, 8, 8}, 1));
+    stored.rows = 50;
+    stored.space = otimes::memory_space::device;
+    for (otimes::distributed_factor& f : stored.factors) {
+        f.space = otimes::memory_space::device;
+    }
+    links.chunks = 6;
+    links.packs = false;
+    CHECK(check_least(stored, links, otimes::gpu_machine(otimes::h200(), 2)) > 0);
+    links.packs = net.packs;
     int refused = 0;
     for (std::uint64_t i = 0; i < 40; ++i) {
         CAPTURE(i);

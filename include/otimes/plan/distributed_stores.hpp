@@ -133,6 +133,9 @@ OTIMES_COLD inline bool stores_by_turns(const distributed_plan& p, const machine
             return false;
         }
         for (std::size_t n = 0; s.kind == stage_kind::store && n < s.plans.size() && !where.gpus.empty(); ++n) {
+            if (s.plans[n].passes.empty()) {  // the workspace's limit refused it
+                return false;
+            }
             const auto rank = std::ranges::find(s.plan_of_rank, static_cast<std::int32_t>(n)) - s.plan_of_rank.begin();
             const scatter_shape to = scatter_of(s, p.source, static_cast<std::int32_t>(rank));
             const std::optional<gpu_group> group =

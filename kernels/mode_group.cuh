@@ -437,7 +437,7 @@ struct mode_group {
                                                    : modes == 2 && Run == 1 && few_warps && !is_complex &&
                                                          Trips::unit(0) > 0 && Trips::unit(Trips::count - 1) > 0);
 
-    // Launched early, it may read its factors, and X, before it waits for the launch in front (fused_pass.cuh): where a pass may come second, or
+    // Launched early, it may read its factors, and X, before it waits for the launch in front (tile_schedules.cuh): where a pass may come second, or
     // blocks are few, and as the executor launches early. Elsewhere the other way would only take registers.
     static constexpr bool places_early = (Slots == 0 || rotates) && Terms == 1 && Cluster == 1 && !in_pieces &&
                                          (Run > 1 ? BlocksPerMultiprocessor <= 4 : BlocksPerMultiprocessor == 1);

@@ -35,10 +35,11 @@ inline std::string read_text(const std::string& path) {
 }
 
 inline const char* const headers[] = {
-    "device_language.cuh",   "async_copy.cuh",     "matrix_unit.cuh", "mode_group.cuh", "tile_memory.cuh",
-    "multiply_add_trip.cuh", "cluster.cuh",        "matrix_trip.cuh", "pair_trip.cuh",  "warpgroup_unit.cuh",
-    "fused_pass.cuh",        "fused_trailing.cuh", "fused_outer.cuh", "scalars.cuh",    "generic_sliced_multiply.cuh",
-    "launch_order.cuh",      "complex_trip.cuh",   "last_step.cuh",   "tile_store.cuh", "endings.cuh"};
+    "device_language.cuh",   "async_copy.cuh",     "matrix_unit.cuh",   "mode_group.cuh", "tile_memory.cuh",
+    "multiply_add_trip.cuh", "cluster.cuh",        "matrix_trip.cuh",   "pair_trip.cuh",  "warpgroup_unit.cuh",
+    "fused_pass.cuh",        "fused_trailing.cuh", "fused_outer.cuh",   "scalars.cuh",    "generic_sliced_multiply.cuh",
+    "launch_order.cuh",      "complex_trip.cuh",   "last_step.cuh",     "tile_store.cuh", "endings.cuh",
+    "place_factors.cuh",     "ring_pass.cuh",      "tile_schedules.cuh"};
 inline std::map<std::string, std::string> header_text;
 inline std::vector<std::string> definitions;  // of a trial, "-DNAME=VALUE"
 

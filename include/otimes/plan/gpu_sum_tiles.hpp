@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// @file gpu_sum_tiles.hpp
-/// Tiles of the kernels that add up several products of one X: single modes (kernels/fused_sum.cuh), terms (kernels/fused_pass.cuh). Those of one
+/// Tiles of the kernels that add up several products of one X: single modes (kernels/fused_sum.cuh), terms (kernels/tile_schedules.cuh). Those of one
 /// product: gpu_tiles.hpp.
 #pragma once
 

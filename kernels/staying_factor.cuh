@@ -20,7 +20,7 @@
 // Requires: as blocked_multiply; ceil(p_extent / 8) = Shape::steps; floats: code for sm_90a; doubles: compute capability 9.0.
 // Called by: the GPU executor, for factors whose longer extent is 53 to some 250 (floats) or 400 (doubles).
 #pragma once
-#include "warpgroup_blocks.cuh"
+#include "staying_panels.cuh"
 
 namespace otimes::kernels {
 
@@ -85,21 +85,158 @@ struct staying_factor_shape {
     }
 };
 
-// The tiles of a block follow each other along the fibres, then the new indices, then the batches. part_of: which part of F a tile has.
+// F[p, q] of new indices from begin.f on becomes the unit's operand; zeros beyond P and Q. Doubles: by asynchronous copies, a commit for all of a
+// thread; its neighbours have the values of p that a lane reads at once, then the new indices, so that what they write lies together. Floats: a
+// thread takes of one new index four values of p.
 template <class Shape>
-__device__ __forceinline__ blocked_tile
-tile_along_fibres(const blocked_arguments<typename Shape::scalar, typename Shape::scalar>& all,
-                  const blocked_tiles& tiles, index_t number, index_t& part_of) {
-    part_of = number / tiles.of_fibres;
-    const index_t of_fibres = number - part_of * tiles.of_fibres, batch = part_of / tiles.of_q;
-    // The same tile as blocked_multiply numbers it.
-    return tile_at<Shape>(all, tiles,
-                          (batch * tiles.of_fibres + of_fibres) * tiles.of_q + part_of - batch * tiles.of_q);
+__device__ __forceinline__ void place_factor(
+    const sliced_multiply_arguments<typename Shape::scalar, typename Shape::scalar>& arguments, const index_t& P,
+    typename Shape::scalar* const& sOperand, const typename Shape::tile_begin& begin) {
+    using scalar = typename Shape::scalar;
+    constexpr int T = Shape::threads, N = Shape::new_indices;
+    const scalar* const gF = arguments.f + begin.f;
+    if constexpr (Shape::doubles) {
+        const int t = int(threadIdx.x) % 4;
+        for (int c = int(threadIdx.x) / 4; c < N; c += T / 4) {
+            const int q = Shape::new_index_of(c);
+            const bool q_exists = q < begin.new_indices;
+            const scalar* const gColumn = q_exists ? gF + q * arguments.f_q_stride : gF;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const scalar* from = gColumn + Shape::p_of(0, half, t) * arguments.f_p_stride;
+                scalar* const to = sOperand + c * 8 + 2 * t + half;
+#pragma unroll
+                for (int step = 0; step < Shape::steps; ++step) {
+                    const bool exists = q_exists && Shape::p_of(step, half, t) < P;
+                    bring_piece<Shape, 1, false>(to + step * 8 * N, exists ? from : gF, exists ? 1 : 0);
+                    from += 8 * arguments.f_p_stride;
+                }
+            }
+        }
+        commit_copies();
+    } else {
+        const auto value_of = [&](int p, int q) {
+            return p < P && q < begin.new_indices ? gF[p * arguments.f_p_stride + q * arguments.f_q_stride] : scalar(0);
+        };
+        constexpr int pieces = Shape::f_part / 4;
+#pragma unroll 4
+        for (int piece = int(threadIdx.x); piece < pieces; piece += T) {
+            const int c = piece % N, q = Shape::new_index_of(c);
+            const int quad = piece / N, step = quad / 2, half = quad % 2;
+            unsigned rHigh[4], rLow[4];  // (row)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                const float value = value_of(Shape::p_of(step, half, r), q);
+                if constexpr (Shape::single) {
+                    rHigh[r] = nearest_tf32(value);
+                } else {
+                    const split_float parts = split_factor<Shape::panel_steps>(value);
+                    rHigh[r] = parts.high;
+                    rLow[r] = parts.low;
+                }
+            }
+            float* const to = sOperand + step * 8 * N + c / 8 * 64 + half * 32 + c % 8 * 4;
+            *reinterpret_cast<uint4*>(to) = make_uint4(rHigh[0], rHigh[1], rHigh[2], rHigh[3]);
+            if constexpr (Shape::splits)
+                *reinterpret_cast<uint4*>(to + Shape::f_part) = make_uint4(rLow[0], rLow[1], rLow[2], rLow[3]);
+        }
+        fence_for_unit();
+    }
 }
 
-// From the last multiple of 16 bytes to p.
-__device__ __forceinline__ int elements_before(const float* p) {
-    return int(reinterpret_cast<unsigned long long>(p) / 4 % 4);
+// A warp's sums -> rows of Y that begin anywhere, four at a time (doubles: two) through sRows, what the last panel has left in shared memory, so that a
+// warp's stores lie together.
+//
+// What stores and adds is in the kernel as lambdas: the compiler must find it there, one in another, to make the code that was measured. These few may
+// stand by themselves, if what they take is referred to.
+template <class Shape>
+__device__ __forceinline__ void store_rows_staged(
+    const sliced_multiply_arguments<typename Shape::scalar, typename Shape::scalar>& arguments, const int& lane,
+    const typename Shape::scalar& scale, typename Shape::scalar (&rC)[Shape::new_indices / 2],
+    const typename Shape::tile_begin& begin, const index_t* sYPlace, typename Shape::scalar* sRows) {
+    using scalar = typename Shape::scalar;
+    constexpr int N = Shape::new_indices, V = Shape::vector;
+    constexpr int rows = Shape::doubles ? 2 : 4;
+    // Half of all banks beyond a multiple of them, where there is room: pieces of two rows meet in no bank.
+    constexpr int wanted = N + (12 * V - N % (8 * V)) % (8 * V);
+    constexpr int pitch = rows * wanted <= Shape::x_count ? wanted : N;
+    constexpr int accesses = (N + 31) / 32;  // of a lane for a row
+    static_assert(!Shape::x_along_p || rows * pitch <= Shape::x_count);
+    const int t = lane % 4;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll 1
+        for (int part = 0; part < 8 / rows; ++part) {
+            const int first = 8 * h + rows * part;
+            if (first >= begin.rows) return;
+            // visit(element of Y, its row of these, its new index)
+            const auto for_each = [&](const auto& visit) {
+#pragma unroll
+                for (int row = 0; row < rows; ++row) {
+                    if (first + row >= begin.rows) break;
+                    scalar* const gRow = arguments.y + begin.y + sYPlace[first + row];
+#pragma unroll
+                    for (int k = 0; k < accesses; ++k) {
+                        const int q = lane + 32 * k;
+                        if (q < begin.new_indices) visit(gRow + q * arguments.y_q_stride, row, q);
+                    }
+                }
+            };
+            __syncwarp();
+            if (lane / (4 * rows) == part) {
+                scalar* const s = sRows + lane / 4 % rows * pitch;
+                const auto stage = [&](auto count, int at, int c) {
+                    constexpr int Count = decltype(count)::value;
+                    using piece = packet<Count* int(sizeof(scalar))>;
+                    alignas(16) scalar rY[Count];  // (neighbour)
+#pragma unroll
+                    for (int e = 0; e < Count; ++e) rY[e] = scale * rC[c + e / 2 * 4 + 2 * h + e % 2];
+                    *reinterpret_cast<piece*>(s + at) = *reinterpret_cast<const piece*>(rY);
+                };
+                constexpr int whole = Shape::doubles ? 0 : N / 16;
+#pragma unroll
+                for (int m = 0; m < whole; ++m) stage(constant<4>{}, 16 * m + 4 * t, 8 * m);
+#pragma unroll
+                for (int m = 2 * whole; m < N / 8; ++m) stage(constant<2>{}, 8 * m + 2 * t, 4 * m);
+            }
+            __syncwarp();
+            for_each([&](scalar* to, int row, int q) { *to = sRows[row * pitch + q]; });
+        }
+}
+
+// `count` sums -> neighbours of Y, of which `left` exist; wide_access: all at once where all do. (Doubles that are wide exist by pairs.)
+template <class Shape, class CountTag, class Sum>
+__device__ __forceinline__ void put_neighbours(const typename Shape::scalar& scale, typename Shape::scalar* to,
+                                               index_t stride, CountTag count, const Sum& sum, int left,
+                                               bool wide_access) {
+    using scalar = typename Shape::scalar;
+    const auto exists = [](int l, auto c) { return Shape::doubles ? l > 0 : l >= decltype(c)::value; };
+    constexpr int Count = decltype(count)::value;
+    using piece = packet<Count* int(sizeof(scalar))>;
+    if (wide_access && exists(left, count)) {
+        alignas(16) scalar rY[Count];  // (neighbour)
+#pragma unroll
+        for (int e = 0; e < Count; ++e) rY[e] = scale * sum(e);
+        *reinterpret_cast<piece*>(to) = *reinterpret_cast<const piece*>(rY);
+    } else if (!(wide_access && Shape::doubles))
+#pragma unroll
+        for (int e = 0; e < Count; ++e) {
+            if (e < left) *to = scale * sum(e);
+            to += stride;
+        }
+}
+
+// Of floats that are split: the sums of a warp that are not finite, once more by multiply-adds, which say which they are.
+template <class Shape>
+__device__ __forceinline__ void repeat_what_is_not_finite(
+    const sliced_multiply_arguments<typename Shape::scalar, typename Shape::scalar>& arguments, const int& lane,
+    typename Shape::scalar (&rC)[Shape::new_indices / 2], const typename Shape::tile_begin& begin,
+    const index_t* sXPlace) {
+    if constexpr (Shape::splits)
+        repeat_sums_that_are_not_finite(
+            rC, arguments, arguments.x + begin.x, arguments.f + begin.f, sXPlace, begin.rows, begin.new_indices,
+            [&](int c) { return Shape::fibre_of_row(lane / 4 + 8 * (c % 4 / 2)); },
+            [&](int c) { return Shape::new_index_of(c / 4 * 8 + lane % 4 * 2 + c % 2); });
 }
 
 template <class Shape>
@@ -112,7 +249,7 @@ __global__ void __launch_bounds__(Shape::threads)
     const bool factor_first = all.factor_ready, x_first = factor_first && all.x_ready;
     if (!factor_first) after_earlier_launches();
     OTIMES_DYNAMIC_SHARED(shared_bytes);
-    constexpr int T = Shape::threads, N = Shape::new_indices, V = Shape::vector, depth = Shape::depth;
+    constexpr int N = Shape::new_indices, V = Shape::vector;
     constexpr int rows_of_warp = Shape::warp_fibres, lane_steps = Shape::panel_steps;
     const int lane = int(threadIdx.x % 32u), warp = int(threadIdx.x / 32u);
     // (tiles_known, X or Y, fibre) and (tiles_known), of this warp
@@ -145,272 +282,18 @@ __global__ void __launch_bounds__(Shape::threads)
         return;
     }
 
-    // F[p, q] of new indices from begin.f on becomes the unit's operand; zeros beyond P and Q. Doubles: by asynchronous copies, a commit for all of a
-    // thread; its neighbours have the values of p that a lane reads at once, then the new indices, so that what they write lies together. Floats: a
-    // thread takes of one new index four values of p.
-    const auto place_factor = [&](const tile_begin& begin) {
-        const scalar* const gF = arguments.f + begin.f;
-        if constexpr (Shape::doubles) {
-            const int t = int(threadIdx.x) % 4;
-            for (int c = int(threadIdx.x) / 4; c < N; c += T / 4) {
-                const int q = Shape::new_index_of(c);
-                const bool q_exists = q < begin.new_indices;
-                const scalar* const gColumn = q_exists ? gF + q * arguments.f_q_stride : gF;
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const scalar* from = gColumn + Shape::p_of(0, half, t) * arguments.f_p_stride;
-                    scalar* const to = sOperand + c * 8 + 2 * t + half;
-#pragma unroll
-                    for (int step = 0; step < Shape::steps; ++step) {
-                        const bool exists = q_exists && Shape::p_of(step, half, t) < P;
-                        bring_piece<Shape, 1, false>(to + step * 8 * N, exists ? from : gF, exists ? 1 : 0);
-                        from += 8 * arguments.f_p_stride;
-                    }
-                }
-            }
-            commit_copies();
-        } else {
-            const auto value_of = [&](int p, int q) {
-                return p < P && q < begin.new_indices ? gF[p * arguments.f_p_stride + q * arguments.f_q_stride]
-                                                      : scalar(0);
-            };
-            constexpr int pieces = Shape::f_part / 4;
-#pragma unroll 4
-            for (int piece = int(threadIdx.x); piece < pieces; piece += T) {
-                const int c = piece % N, q = Shape::new_index_of(c);
-                const int quad = piece / N, step = quad / 2, half = quad % 2;
-                unsigned rHigh[4], rLow[4];  // (row)
-#pragma unroll
-                for (int r = 0; r < 4; ++r) {
-                    const float value = value_of(Shape::p_of(step, half, r), q);
-                    if constexpr (Shape::single) {
-                        rHigh[r] = nearest_tf32(value);
-                    } else {
-                        const split_float parts = split_factor<Shape::panel_steps>(value);
-                        rHigh[r] = parts.high;
-                        rLow[r] = parts.low;
-                    }
-                }
-                float* const to = sOperand + step * 8 * N + c / 8 * 64 + half * 32 + c % 8 * 4;
-                *reinterpret_cast<uint4*>(to) = make_uint4(rHigh[0], rHigh[1], rHigh[2], rHigh[3]);
-                if constexpr (Shape::splits)
-                    *reinterpret_cast<uint4*>(to + Shape::f_part) = make_uint4(rLow[0], rLow[1], rLow[2], rLow[3]);
-            }
-            fence_for_unit();
-        }
-    };
-
-    // The next panel to be brought, of this block's tile next_tile. Wide pieces of X go from gX on: four rows of fibres eight lanes each (doubles: eight
-    // of four), or eight values of p four lanes each (four of eight); single elements from the places of their fibres.
+    // The next panel to be brought, of this block's tile next_tile.
     index_t next_tile = 0, next_part = -1, next_fibre = 0;  // next_fibre: the tile's first one
     int next_panel = 0, next_p = 0, next_rows = 0;
-    constexpr int rows_at_once = 32 / Shape::x_lanes, row_at_once = V * Shape::x_lanes;
-    constexpr int pieces_a_lane = Shape::x_along_p ? rows_of_warp / rows_at_once : 1;
-    constexpr int lanes_of_p = rows_of_warp / V, p_at_once = 32 / lanes_of_p;
-    const scalar* gX[pieces_a_lane];
+    const scalar* gX[staying_panels<Shape>::pieces_a_lane];
     const scalar* gTile = arguments.x;
-    const auto begin_next_tile = [&] {
-        const int slot = int(next_tile % Shape::tiles_known);
-        next_fibre += Shape::fibres;
-        tile_begin begin;
-        if (next_part < 0 || next_fibre >= tiles.fibres) {
-            const blocked_tile tile = tile_along_fibres<Shape>(all, tiles, first_tile + next_tile, next_part);
-            next_fibre = tile.first_fibre;
-            begin = {tile.x, tile.f, tile.y, 0, tile.q_left};
-        } else
-            begin = sBegins[(slot + Shape::tiles_known - 1) % Shape::tiles_known];
-        const index_t left = tiles.fibres - next_fibre - warp * rows_of_warp;
-        next_rows = left < 0 ? 0 : left < rows_of_warp ? int(left) : rows_of_warp;
-        begin.rows = next_rows;
-        gTile = arguments.x + begin.x;
-        if (lane == 0) sBegins[slot] = begin;
-        // Lanes 0..15: where the fibres begin in X, the others: in Y. Behind the last fibre there is the tile's first one.
-        const int j = lane % rows_of_warp;
-        const bool in_y = lane >= rows_of_warp;
-        index_t rest = next_fibre + (j < next_rows ? warp * rows_of_warp + j : 0), place = 0;
-        for (int i = arguments.free_count - 1; i >= all.batch_count; --i) {
-            const index_t extent = arguments.free_extent[i];
-            const index_t above = (rest | extent) >> 32 ? rest / extent : index_t(unsigned(rest) / unsigned(extent));
-            place += (rest - above * extent) * (in_y ? arguments.y_stride[i] : arguments.x_stride[i]);
-            rest = above;
-        }
-        sPlaces[slot * 2 * rows_of_warp + lane] = place;
-        __syncwarp();
-        const index_t* const sPlace = sPlaces + slot * 2 * rows_of_warp;
-#pragma unroll
-        for (int k = 0; k < pieces_a_lane; ++k)
-            gX[k] = Shape::x_along_p
-                        ? gTile + sPlace[lane / Shape::x_lanes + rows_at_once * k] + V * (lane % Shape::x_lanes)
-                        : gTile + sPlace[V * (lane % lanes_of_p)] + lane / lanes_of_p * arguments.x_p_stride;
-        next_p = 0;
-    };
-    const index_t x_step = p_at_once * arguments.x_p_stride;
-    const auto bring_next = [&](scalar* sX) {
-        if (next_tile < own_tiles) {
-            if (next_panel == 0) begin_next_tile();
-            const int panel_steps = next_panel < Shape::long_panels ? Shape::panel_steps : Shape::panel_steps - 1;
-            const int p_exist = int(P) - next_p, p_left = p_exist < 8 * panel_steps ? p_exist : 8 * panel_steps;
-            if (wide.x) {
-                const auto bring_by = [&](auto whole) {
-                    constexpr bool Whole = decltype(whole)::value != 0;
-                    if constexpr (Shape::x_along_p) {
-                        const int row = lane / Shape::x_lanes, p = V * (lane % Shape::x_lanes);
-                        scalar* const to = sX + Shape::x_at(row, p);
-#pragma unroll
-                        for (int first = 0; first < depth; first += row_at_once) {
-                            if (first + (row_at_once > 8 ? p : 0) >= 8 * panel_steps) break;
-#pragma unroll
-                            for (int k = 0; k < pieces_a_lane; ++k) {
-                                const int left = Whole                                ? V
-                                                 : row + rows_at_once * k < next_rows ? p_left - p - first
-                                                                                      : 0;
-                                bring_piece<Shape, V, Whole>(to + Shape::x_at(rows_at_once * k, first),
-                                                             left > 0 ? gX[k] + first : gTile, left);
-                            }
-                        }
-                    } else {
-                        const int fibre = V * (lane % lanes_of_p), p = lane / lanes_of_p;
-                        scalar* const to = sX + Shape::x_at(fibre, p);
-                        const scalar* from = gX[0];
-#pragma unroll
-                        for (int k = 0; k < depth / p_at_once; ++k) {
-                            const int first = k * p_at_once;
-                            if (first >= depth - 8 && first >= 8 * panel_steps) break;
-                            const int left = Whole ? V : p + first < p_left ? next_rows - fibre : 0;
-                            bring_piece<Shape, V, Whole>(to + Shape::x_at(0, first), left > 0 ? from : gTile, left);
-                            from += x_step;
-                        }
-                    }
-                };
-                if (__any_sync(0xffffffffu, next_rows < rows_of_warp || p_left < 8 * panel_steps))
-                    bring_by(constant<0>{});
-                else
-                    bring_by(constant<1>{});
-                if constexpr (Shape::x_along_p) {
-#pragma unroll
-                    for (int k = 0; k < pieces_a_lane; ++k) gX[k] += 8 * panel_steps;
-                } else
-                    gX[0] += 8 / p_at_once * panel_steps * x_step;
-            } else {
-                const index_t* const sPlace = sPlaces + int(next_tile % Shape::tiles_known) * 2 * rows_of_warp;
-                if constexpr (Shape::x_along_p && Shape::doubles) {  // four rows of fibres eight lanes each
-#pragma unroll
-                    for (int k = 0; k < rows_of_warp / 4; ++k) {
-                        const int row = lane / 8 + 4 * k;
-                        const scalar* const from = gTile + sPlace[row] + next_p;
-#pragma unroll
-                        for (int p = lane % 8; p < depth; p += 8) {
-                            const bool exists = row < next_rows && p < p_left;
-                            bring_piece<Shape, 1, false>(sX + Shape::x_at(row, p), exists ? from + p : gTile,
-                                                         exists ? 1 : 0);
-                        }
-                    }
-                } else if constexpr (Shape::x_along_p) {
-                    constexpr int pieces_of_row = depth / V + 1, pieces = rows_of_warp * pieces_of_row;
-                    // Nothing may stand behind X: compute-sanitizer takes a copy of fewer bytes for one of all.
-                    const bool is_end =
-                        next_p + p_left == int(P) && next_fibre + warp * rows_of_warp + next_rows == tiles.fibres;
-#pragma unroll
-                    for (int k = 0; k < (pieces + 31) / 32; ++k) {
-                        const int number = lane + 32 * k, row = number / pieces_of_row, piece = number % pieces_of_row;
-                        if (pieces % 32 != 0 && number >= pieces) break;
-                        const float* const from = gTile + sPlace[row] + next_p;
-                        const int before = elements_before(from), left = before + p_left - V * piece;
-                        const bool exists = row < next_rows && left > 0;
-                        scalar* const to = sX + Shape::x_at(row, V * piece);
-                        if (is_end && exists && left < V && row == next_rows - 1) {
-#pragma unroll
-                            for (int e = 0; e < V; ++e)
-                                bring_piece<Shape, 1, false>(to + e, from - before + V * piece + (e < left ? e : 0),
-                                                             left - e);
-                        } else
-                            bring_piece<Shape, V, false>(
-                                to, exists ? from - before + V * piece : gTile - elements_before(gTile),
-                                exists ? left : 0);
-                    }
-                } else {  // lanes are fibres in two halves
-                    const int p = lane / rows_of_warp, fibre = lane % rows_of_warp;
-                    const scalar* const from = gTile + sPlace[fibre] + next_p * arguments.x_p_stride;
-#pragma unroll 4
-                    for (int at = p; at < depth; at += 2) {
-                        const bool exists = fibre < next_rows && at < p_left;
-                        bring_piece<Shape, 1, false>(sX + Shape::x_at(fibre, at),
-                                                     exists ? from + at * arguments.x_p_stride : gTile, exists ? 1 : 0);
-                    }
-                }
-            }
-            next_p += 8 * panel_steps;
-            if (++next_panel == Shape::panels) {
-                next_panel = 0;
-                ++next_tile;
-            }
-        }
-        commit_copies();
-    };
-    // Of a panel: fragments as they were brought, (step, fragment), and of floats as the unit takes them.
-    scalar rX[lane_steps][4];
-    unsigned rHigh[Shape::doubles ? 1 : lane_steps][4], rLow[Shape::splits ? lane_steps : 1][4];
-    // The warpgroup's unit reads them until here.
-    const auto keep_operands = [&] {
-        if constexpr (!Shape::doubles) {
-#pragma unroll
-            for (int s = 0; s < lane_steps; ++s) keep_registers(rHigh[s]);
-        }
-        if constexpr (Shape::splits) {
-#pragma unroll
-            for (int s = 0; s < lane_steps; ++s) keep_registers(rLow[s]);
-        }
-    };
-    // slot: of the tile.
-    const auto take_x = [&](const scalar* sX, int slot) {
-        using pair = packet<2 * int(sizeof(scalar))>;
-        const int g = lane / 4, t = lane % 4;
-        if (Shape::doubles || !Shape::x_along_p || wide.x) {
-#pragma unroll
-            for (int s = 0; s < lane_steps; ++s)
-#pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    // Along p two values of row g or g + 8, else both rows of one value.
-                    alignas(sizeof(pair)) scalar rTwo[2];
-                    *reinterpret_cast<pair*>(rTwo) =
-                        *reinterpret_cast<const pair*>(sX + (Shape::x_along_p ? Shape::x_at(g + 8 * h, 8 * s + 2 * t)
-                                                                              : Shape::x_at(2 * g, 8 * s + 4 * h + t)));
-                    rX[s][Shape::x_along_p ? h : 2 * h] = rTwo[0];
-                    rX[s][Shape::x_along_p ? h + 2 : 2 * h + 1] = rTwo[1];
-                }
-            return;
-        }
-        if constexpr (!Shape::doubles) {
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const index_t place = sPlaces[slot * 2 * rows_of_warp + g + 8 * h];
-                const float* const from =
-                    sX + Shape::x_at(g + 8 * h, 2 * t) + elements_before(arguments.x + sBegins[slot].x + place);
-#pragma unroll
-                for (int s = 0; s < lane_steps; ++s) {
-                    rX[s][h] = from[8 * s];
-                    rX[s][h + 2] = from[8 * s + 1];
-                }
-            }
-        }
-    };
-    const auto split_x = [&] {
-        if constexpr (!Shape::doubles) {
-#pragma unroll
-            for (int s = 0; s < lane_steps; ++s)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    if constexpr (Shape::single)
-                        rHigh[s][e] = nearest_tf32(rX[s][e]);
-                    else {
-                        const split_float parts = split(rX[s][e]);
-                        rHigh[s][e] = parts.high;
-                        rLow[s][e] = parts.low;
-                    }
-                }
-        }
-    };
-
+    const index_t x_step = staying_panels<Shape>::p_at_once * arguments.x_p_stride;
+    const staying_tiles<Shape> order{next_tile, next_fibre, next_part, tiles, all,     first_tile, sBegins, warp,
+                                     next_rows, gTile,      arguments, lane,  sPlaces, gX,         next_p};
+    const staying_panels<Shape> panels{next_tile, own_tiles,  next_panel, order, P,         next_p,
+                                       wide,      lane,       gX,         gTile, next_rows, x_step,
+                                       sPlaces,   next_fibre, warp,       tiles, arguments};
+    staying_fragments<Shape> x;
     scalar *sNext = sBrought, *sRead = sBrought, *sUsed = sBrought;  // stages to be brought, to be read, read last
     const auto further = [&](scalar*& stage) {
         stage += Shape::x_count;
@@ -424,12 +307,12 @@ __global__ void __launch_bounds__(Shape::threads)
         const blocked_tile tile = tile_along_fibres<Shape>(all, tiles, first_tile, part);
         staying = tile.f;
         staying_indices = tile.q_left;
-        place_factor(tile_begin{tile.x, tile.f, tile.y, 0, tile.q_left});
+        place_factor<Shape>(arguments, P, sOperand, tile_begin{tile.x, tile.f, tile.y, 0, tile.q_left});
         if (!x_first) after_earlier_launches();
     }
 #pragma unroll 1
     for (int k = 0; k < Shape::stages - 1; ++k) {
-        bring_next(sNext);
+        panels.bring(sNext);
         further(sNext);
     }
     if (x_first) after_earlier_launches();
@@ -453,7 +336,7 @@ __global__ void __launch_bounds__(Shape::threads)
 #pragma unroll
                 for (int eight = 0; eight < N / 8; ++eight) {
                     const double2 f = *reinterpret_cast<const double2*>(sLane + s * (8 * N) + 64 * eight);
-                    multiply_add_double(*reinterpret_cast<double(*)[4]>(rC + 4 * eight), rX[s], f.x, f.y);
+                    multiply_add_double(*reinterpret_cast<double(*)[4]>(rC + 4 * eight), x.rX[s], f.x, f.y);
                 }
         }
     };
@@ -463,37 +346,13 @@ __global__ void __launch_bounds__(Shape::threads)
         const unsigned long long high = right_operand(sOperand) + step * (8 * N / 4);
         constexpr int next = 8 * N / 4, low = Shape::f_part / 4;  // of the operands, in 16 bytes
         warpgroup_begin();
-        multiply_panel<N, Shape::single, Count>(rD, rHigh, rLow, high, next, low);
+        multiply_panel<N, Shape::single, Count>(rD, x.rHigh, x.rLow, high, next, low);
         warpgroup_commit();
-    };
-    const auto repeat_what_is_not_finite = [&](const tile_begin& begin, const index_t* sXPlace) {
-        if constexpr (Shape::splits)
-            repeat_sums_that_are_not_finite(
-                rC, arguments, arguments.x + begin.x, arguments.f + begin.f, sXPlace, begin.rows, begin.new_indices,
-                [&](int c) { return Shape::fibre_of_row(lane / 4 + 8 * (c % 4 / 2)); },
-                [&](int c) { return Shape::new_index_of(c / 4 * 8 + lane % 4 * 2 + c % 2); });
     };
     // What Y holds is added before anything is stored, as in blocked_multiply.
     const bool adds = !is_zero(arguments.beta);
     constexpr int of_part = Shape::doubles ? 16 : held;  // sums whose elements of Y are read at once
     const scalar scale = adds ? scalar(1) : arguments.alpha;
-    // Count neighbours of Y, of which `left` exist; wide: all at once where all do. (Doubles that are wide exist by pairs.)
-    const auto exists = [](int left, auto count) { return Shape::doubles ? left > 0 : left >= decltype(count)::value; };
-    const auto put = [&](scalar* to, index_t stride, auto count, const auto& sum, int left, bool wide_access) {
-        constexpr int Count = decltype(count)::value;
-        using piece = packet<Count* int(sizeof(scalar))>;
-        if (wide_access && exists(left, count)) {
-            alignas(16) scalar rY[Count];  // (neighbour)
-#pragma unroll
-            for (int e = 0; e < Count; ++e) rY[e] = scale * sum(e);
-            *reinterpret_cast<piece*>(to) = *reinterpret_cast<const piece*>(rY);
-        } else if (!(wide_access && Shape::doubles))
-#pragma unroll
-            for (int e = 0; e < Count; ++e) {
-                if (e < left) *to = scale * sum(e);
-                to += stride;
-            }
-    };
     // Rows of Y that go by 16 bytes, or whose neighbours in q are no neighbours in memory. visit(Y, count, sum(e), left): the pieces of this lane. (The
     // stride of floats is asked for at each piece: stores that follow each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at
     // 100 x 100.)
@@ -523,58 +382,8 @@ __global__ void __launch_bounds__(Shape::threads)
         constexpr bool Wide = decltype(wide_pieces)::value != 0;
         const index_t stride = Wide && Shape::doubles ? 1 : arguments.y_q_stride;
         for_each_piece_of_rows(begin, sYPlace, stride, [&](scalar* to, auto count, const auto& sum, int left) {
-            put(to, stride, count, sum, left, Wide);
+            put_neighbours<Shape>(scale, to, stride, count, sum, left, Wide);
         });
-    };
-    // Rows of Y that begin anywhere, four at a time (doubles: two) through what the last panel has left in shared memory, so that a warp's stores lie
-    // together.
-    const auto store_rows_staged = [&](const tile_begin& begin, const index_t* sYPlace, scalar* sRows) {
-        constexpr int rows = Shape::doubles ? 2 : 4;
-        // Half of all banks beyond a multiple of them, where there is room: pieces of two rows meet in no bank.
-        constexpr int wanted = N + (12 * V - N % (8 * V)) % (8 * V);
-        constexpr int pitch = rows * wanted <= Shape::x_count ? wanted : N;
-        constexpr int accesses = (N + 31) / 32;  // of a lane for a row
-        static_assert(!Shape::x_along_p || rows * pitch <= Shape::x_count);
-        const int t = lane % 4;
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-#pragma unroll 1
-            for (int part = 0; part < 8 / rows; ++part) {
-                const int first = 8 * h + rows * part;
-                if (first >= begin.rows) return;
-                // visit(element of Y, its row of these, its new index)
-                const auto for_each = [&](const auto& visit) {
-#pragma unroll
-                    for (int row = 0; row < rows; ++row) {
-                        if (first + row >= begin.rows) break;
-                        scalar* const gRow = arguments.y + begin.y + sYPlace[first + row];
-#pragma unroll
-                        for (int k = 0; k < accesses; ++k) {
-                            const int q = lane + 32 * k;
-                            if (q < begin.new_indices) visit(gRow + q * arguments.y_q_stride, row, q);
-                        }
-                    }
-                };
-                __syncwarp();
-                if (lane / (4 * rows) == part) {
-                    scalar* const s = sRows + lane / 4 % rows * pitch;
-                    const auto stage = [&](auto count, int at, int c) {
-                        constexpr int Count = decltype(count)::value;
-                        using piece = packet<Count* int(sizeof(scalar))>;
-                        alignas(16) scalar rY[Count];  // (neighbour)
-#pragma unroll
-                        for (int e = 0; e < Count; ++e) rY[e] = scale * rC[c + e / 2 * 4 + 2 * h + e % 2];
-                        *reinterpret_cast<piece*>(s + at) = *reinterpret_cast<const piece*>(rY);
-                    };
-                    constexpr int whole = Shape::doubles ? 0 : N / 16;
-#pragma unroll
-                    for (int m = 0; m < whole; ++m) stage(constant<4>{}, 16 * m + 4 * t, 8 * m);
-#pragma unroll
-                    for (int m = 2 * whole; m < N / 8; ++m) stage(constant<2>{}, 8 * m + 2 * t, 4 * m);
-                }
-                __syncwarp();
-                for_each([&](scalar* to, int row, int q) { *to = sRows[row * pitch + q]; });
-            }
     };
     // Columns of Y, of two fibres each.
     const auto store_columns = [&](const tile_begin& begin, const index_t* sYPlace, auto pairs) {
@@ -599,7 +408,9 @@ __global__ void __launch_bounds__(Shape::threads)
                 }
             }
         };
-        for_each([&](scalar* to, const auto& sum) { put(to, next, constant<2>{}, sum, rows, Pairs); });
+        for_each([&](scalar* to, const auto& sum) {
+            put_neighbours<Shape>(scale, to, next, constant<2>{}, sum, rows, Pairs);
+        });
     };
     // use(first, rV, exists): rV[i] is what stands at element_for(where sum first + i would be stored) (not read with Reads = 0), exists(c) whether sum c
     // would. All of a part is read before any of it is used, and an element that exists where there is none: behind a branch the compiler would wait for
@@ -711,7 +522,7 @@ __global__ void __launch_bounds__(Shape::threads)
             store_rows(begin, sYPlace, constant<1>{});
         else if constexpr (Shape::x_along_p) {
             if (y_along_q)
-                store_rows_staged(begin, sYPlace, sRows);
+                store_rows_staged<Shape>(arguments, lane, scale, rC, begin, sYPlace, sRows);
             else
                 store_rows(begin, sYPlace, constant<0>{});
         } else {
@@ -732,7 +543,7 @@ __global__ void __launch_bounds__(Shape::threads)
                 staying = begin.f;
                 staying_indices = begin.new_indices;
                 __syncthreads();
-                place_factor(begin);
+                place_factor<Shape>(arguments, P, sOperand, begin);
                 if constexpr (Shape::doubles) wait_for_copies<0>();
                 __syncthreads();
             }
@@ -755,29 +566,29 @@ __global__ void __launch_bounds__(Shape::threads)
             wait_for_copies<Shape::stages - 2>();
             __syncwarp();
             sUsed = sRead;
-            take_x(sRead, slot);
+            x.take(arguments, sPlaces, sBegins, lane, wide.x, sRead, slot);
             further(sRead);
             // Meanwhile one more panel is set off, to where the last one was.
             if constexpr (Shape::doubles) {
-                bring_next(sNext);
+                panels.bring(sNext);
                 further(sNext);
                 with_steps_of(panel, [&](auto count) {
                     add_panel(step, count);
                     step += decltype(count)::value;
                 });
             } else {
-                split_x();
+                x.split_taken();
                 keep_registers(rD);
-                keep_operands();
+                x.keep();
                 with_steps_of(panel, [&](auto count) {
                     start(step, count);
                     step += decltype(count)::value;
                 });
-                bring_next(sNext);
+                panels.bring(sNext);
                 further(sNext);
                 warpgroup_wait<0>();
                 keep_registers(rD);
-                keep_operands();
+                x.keep();
 #pragma unroll
                 for (int c = 0; c < held; ++c) rC[c] += rD[c];
             }
@@ -785,7 +596,7 @@ __global__ void __launch_bounds__(Shape::threads)
         const tile_begin begin = sBegins[slot];
         if (begin.rows > 0) {
             const index_t* const sXPlace = sPlaces + slot * 2 * rows_of_warp;
-            repeat_what_is_not_finite(begin, sXPlace);
+            repeat_what_is_not_finite<Shape>(arguments, lane, rC, begin, sXPlace);
             if constexpr (Shape::splits) __syncwarp();  // Y may be X, of which a lane may have read once more
             if constexpr (Shape::sums_up)
                 sum_up(begin, sXPlace + rows_of_warp);

@@ -60,6 +60,8 @@ struct matrix_trip_shape {
     };
     static constexpr bool left_operand = false;
     __host__ __device__ static constexpr bool has(int p, int q) { return (P % 8 == 0 || p < P) && (whole_q || q < Q); }
+    __host__ __device__ static constexpr bool exists_p(int p) { return P % 8 == 0 || p < P; }
+    __host__ __device__ static constexpr bool exists_q(int q) { return whole_q || q < Q; }
     __host__ __device__ static constexpr pair_place pair_of(int slot) {
         const int g = int(unsigned(slot) / 4u % 8u), t = int(unsigned(slot) % 4u), tile = int(unsigned(slot) / 32u);
         const int p = int(unsigned(tile) / unsigned(tiles_q)) * 8 + (paired_p ? 2 * t : t);
@@ -392,6 +394,251 @@ __device__ __forceinline__ Scalar* further(Scalar* s, int placed, int begin, int
         return s + (placed + begin) + c;
 }
 
+// How far index p of the mode stands behind where it would follow the first one: its second half may stand elsewhere.
+template <class Group, class Shape, class Next>
+__device__ __forceinline__ int gap_at(const Next& next, int p) {
+    if constexpr (is_same<Next, next_half<Group>>)
+        return p < Shape::P / 2 ? 0 : next.gap;
+    else
+        return 0;
+}
+
+// The pieces of a trip. A lane's fibres: `packs`, of the last mode one by one, of an inner mode `halves` accesses of `wide` neighbours each. Its
+// operand of step k, rX (p of the pair, fibre): their elements at two p; beyond P zero. Its results, rC (n x product, row pair x column pair): of
+// fibre 2m + i at two q, in elements 2i and 2i + 1 of rC[n * products + m]. The pieces take of the trip's variables what they read, one by one:
+// given a struct of them, or more of them, the compiler makes another code of the trip; so it does where what is repeated or stored is in a
+// function, for extents that the unit fills up, and the trip has that itself.
+
+// rX = step k of the last mode, whose fibres begin at `offset`.
+template <class Group, class Shape>
+__device__ __forceinline__ void read_last_mode(const typename Group::scalar* sFrom, const int (&offset)[Shape::packs],
+                                               int t, int k, typename Group::scalar (&rX)[2][Shape::packs]) {
+    using scalar = typename Group::scalar;
+#pragma unroll
+    for (int j = 0; j < Shape::packs; ++j) {
+        if constexpr (Group::words == 1) {
+            float2 pair{0.f, 0.f};
+            if (Shape::exists_p(8 * k + 2 * t))
+                pair = *reinterpret_cast<const float2*>(further<Group>(sFrom, offset[j], 2 * t, 8 * k));
+            rX[0][j] = pair.x;
+            rX[1][j] = Shape::P % 2 == 0 || Shape::exists_p(8 * k + 2 * t + 1) ? pair.y : 0.f;
+        } else {
+            rX[0][j] = Shape::exists_p(8 * k + t) ? *further<Group>(sFrom, offset[j], t, 8 * k) : scalar(0);
+            rX[1][j] = Shape::exists_p(8 * k + t + 4) ? *further<Group>(sFrom, offset[j], t, 8 * k + 4) : scalar(0);
+        }
+    }
+}
+
+// The same of an inner mode; lane_offset: where this lane's p = t of each access stands.
+template <class Group, class Shape, class Next>
+__device__ __forceinline__ void read_inner_mode(const typename Group::scalar* sFrom,
+                                                const int (&lane_offset)[Shape::halves], int t, int k, const Next& next,
+                                                typename Group::scalar (&rX)[2][Shape::packs]) {
+    using scalar = typename Group::scalar;
+    constexpr int wide = Shape::wide;
+    using word = packet<wide* int(sizeof(scalar))>;
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+        for (int s = 0; s < Shape::halves; ++s)
+            if (Shape::exists_p(8 * k + t + 4 * h))
+                *reinterpret_cast<word*>(rX[h] + s * wide) = *reinterpret_cast<const word*>(further<Group>(
+                    sFrom + gap_at<Group, Shape>(next, 8 * k), lane_offset[s], 0, (8 * k + 4 * h) * Shape::stride));
+            else
+#pragma unroll
+                for (int j = 0; j < wide; ++j) rX[h][s * wide + j] = scalar(0);
+}
+
+// The same in a cluster, whose blocks hold Held indices of the mode each; offset: of each access.
+template <int Held, class Group, class Shape>
+__device__ __forceinline__ void read_inner_mode_of_blocks(const typename Group::scalar* sFrom,
+                                                          const int (&offset)[Shape::packs], int t, int k,
+                                                          typename Group::scalar (&rX)[2][Shape::packs]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const int p = 8 * k + t + 4 * h;
+#pragma unroll
+        for (int s = 0; s < Shape::halves; ++s)
+            read_from_block<Shape::wide* int(sizeof(typename Group::scalar))>(
+                rX[h] + s * Shape::wide,
+                sFrom + Group::place(offset[s] + int(unsigned(p) % unsigned(Held)) * Shape::stride),
+                int(unsigned(p) / unsigned(Held)));
+    }
+}
+
+// rC = (First) or += step k of the products, by single ones; sF: fragments (k, n, lane); read(k, rX): by one of the above.
+template <bool First, bool Exact, class Group, class Shape, class Read>
+__device__ __forceinline__ void multiply_step_single(const Read& read, const float* sF, int lane, int n_first, int k,
+                                                     float (&rC)[Shape::n_tiles * Shape::products][4]) {
+    constexpr int products = Shape::products;
+    unsigned rA[products][4];               // (product, fragment)
+    alignas(16) float rX[2][Shape::packs];  // (p of the pair, fibre)
+    read(k, rX);
+#pragma unroll
+    for (int m = 0; m < products; ++m)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) rA[m][e] = as_tf32<Exact>(rX[e / 2][2 * m + e % 2]);
+#pragma unroll
+    for (int n = 0; n < Shape::n_tiles; ++n) {
+        const uint2 f = reinterpret_cast<const uint2*>(sF)[(k * Shape::tiles_q + n_first + n) * 32 + lane];
+#pragma unroll
+        for (int m = 0; m < products; ++m) {
+            float(&rSum)[4] = rC[n * products + m];
+            if constexpr (First)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) rSum[e] = 0.f;
+            multiply_tf32(rSum, rA[m], f.x, f.y, rSum);
+        }
+    }
+}
+
+// The same of floats, split.
+template <bool First, class Group, class Shape, class Held, class Read>
+__device__ __forceinline__ void multiply_step_split(const Read& read, const float* sF, const Held& held_factor,
+                                                    int lane, int n_first, int k,
+                                                    float (&rC)[Shape::n_tiles * Shape::products][4]) {
+    constexpr int products = Shape::products, n_tiles = Shape::n_tiles;
+    unsigned rHigh[products][4], rLow[products][4];  // (product, fragment)
+    alignas(16) float rX[2][Shape::packs];           // (p of the pair, fibre)
+    read(k, rX);
+#pragma unroll
+    for (int m = 0; m < products; ++m)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const split_float parts = split(rX[e / 2][2 * m + e % 2]);
+            rHigh[m][e] = parts.high;
+            rLow[m][e] = parts.low;
+        }
+    constexpr int together = n_tiles % 2 == 0 ? 2 : 1;  // tiles of Q worked on side by side
+#pragma unroll
+    for (int n = 0; n < n_tiles; n += together) {
+        uint4 rF[together];  // (n)
+#pragma unroll
+        for (int c = 0; c < together; ++c) {
+            const int tile = (k * Shape::tiles_q + n_first + n + c) * 32 + lane;
+            if constexpr (!is_same<Held, pairs_in_shared>)
+                rF[c] = held_factor.value[k * n_tiles + n + c];
+            else if constexpr (Group::presplit(Shape::level))
+                rF[c] = reinterpret_cast<const uint4*>(sF)[tile];
+            else {
+                const float2 raw = reinterpret_cast<const float2*>(sF)[tile];
+                const split_float s0 = split_factor(raw.x), s1 = split_factor(raw.y);
+                rF[c] = make_uint4(s0.high, s1.high, s0.low, s1.low);
+            }
+        }
+        multiply_add_split<First, takes_low_low(Group::p(Shape::level)), together * products, products>(
+            rC + n * products, rHigh, rLow, rF);
+    }
+}
+
+// The same of doubles, whose factor may stand in memory.
+template <bool First, class Group, class Shape, class Held, class Read>
+__device__ __forceinline__ void multiply_step_double(const Read& read, const double* sF, const Held& held_factor,
+                                                     const group_arguments<double>& arguments, int lane, int n_first,
+                                                     int k, double (&rC)[Shape::n_tiles * Shape::products][4]) {
+    constexpr int products = Shape::products, n_tiles = Shape::n_tiles, level = Shape::level;
+    alignas(16) double rX[2][Shape::packs];                                     // (p of the pair, fibre)
+    [[maybe_unused]] double2 rF[Group::factor_in_memory(level) ? n_tiles : 1];  // (n)
+    if constexpr (Group::factor_in_memory(level))
+#pragma unroll
+        for (int n = 0; n < n_tiles; ++n)
+            read_fragment<Shape>(arguments, (k * Shape::tiles_q + n_first + n) * 32 + lane, &rF[n].x);
+    read(k, rX);
+#pragma unroll
+    for (int n = 0; n < n_tiles; ++n) {
+        double2 f;
+        if constexpr (!is_same<Held, pairs_in_shared>)
+            f = held_factor.value[k * n_tiles + n];
+        else if constexpr (Group::factor_in_memory(level))
+            f = rF[n];
+        else
+            f = reinterpret_cast<const double2*>(sF)[(k * Shape::tiles_q + n_first + n) * 32 + lane];
+#pragma unroll
+        for (int m = 0; m < products; ++m) {
+            const double rA[4] = {rX[0][2 * m], rX[0][2 * m + 1], rX[1][2 * m], rX[1][2 * m + 1]};
+            if constexpr (First)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) rC[n * products + m][e] = 0.;
+            multiply_add_double(rC[n * products + m], rA, f.x, f.y);
+        }
+    }
+}
+
+// rC = what stands in sSum + alpha * rC, of access s of an inner mode.
+template <int Blocks, class Group, class Shape>
+__device__ __forceinline__ void add_to_sum(const onto_sum<typename Group::scalar>& result,
+                                           const int (&offset)[Shape::packs], const int (&lane_offset)[Shape::halves],
+                                           int s, int t, int n_first,
+                                           typename Group::scalar (&rC)[Shape::n_tiles * Shape::products][4]) {
+    using scalar = typename Group::scalar;
+    constexpr int wide = Shape::wide, stride = Shape::stride, held = Shape::P / Blocks;
+#pragma unroll
+    for (int n = 0; n < Shape::n_tiles; ++n)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int q = 8 * (n_first + n) + t + 4 * h;
+            if (!Shape::exists_q(q)) continue;
+            alignas(16) scalar rSum[wide];  // (fibre)
+            using word = packet<wide* int(sizeof(scalar))>;
+            if constexpr (Blocks > 1)
+                read_from_block<int(sizeof(word))>(
+                    rSum, result.sSum + Group::place(offset[s] + int(unsigned(q) % unsigned(held)) * stride),
+                    int(unsigned(q) / unsigned(held)));
+            else
+                *reinterpret_cast<word*>(rSum) = *reinterpret_cast<const word*>(
+                    result.sSum + Group::place_further(lane_offset[s], (8 * (n_first + n) + 4 * h) * stride));
+#pragma unroll
+            for (int j = 0; j < wide; ++j) {
+                scalar& r = rC[n * Shape::products + (s * wide + j) / 2][2 * ((s * wide + j) % 2) + h];
+                r = rSum[j] + result.alpha * r;
+            }
+        }
+}
+
+// Whether what stands beside the products of a round is read before they are known: where nothing else hides it, in trips of one round, and in a
+// block that has its multiprocessor to itself. Other warps with several rounds hide it for each other, and lose by more loads at a
+// time (n = 8 and 16).
+template <class Group, class Shape, bool InRegisters>
+__host__ __device__ constexpr bool reads_beside_ahead(bool one_round) {
+    constexpr int results = Shape::n_tiles * Shape::products * 4 * Group::words;  // words of a lane, a round
+    const int others = results + (InRegisters ? Shape::k_steps * Shape::n_tiles * 4 : 0) +
+                       (!one_round       ? 124
+                        : Shape::P >= 64 ? 72
+                                         : 48);
+    return !Shape::last_mode && !Group::filled_up(Shape::level) &&
+           (one_round || Group::blocks_per_multiprocessor == 1) && read_ahead<Group>(results, others, 1) > 0;
+}
+
+// rAside = what stands beside the results of access s of an inner mode, of which q = 0 goes to gY, the others `step` apart; Stays: unless the tile
+// before wanted the same.
+template <bool Stays, class Group, class Shape, class Held, class Aside>
+__device__ __forceinline__ void read_beside(const typename Group::storage* gY, index_t step, bool reads, int run_left,
+                                            int t, int n_first, const typename Group::last_step& last_step,
+                                            const Held& held_factor, int s, Aside& rAside) {
+    const auto to = [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; };
+    if constexpr (Stays) {
+        const unsigned at = last_step.element_of(to(0));
+        rAside.there = reads && last_step.template whole<2 * Shape::n_tiles, Shape::wide>(to, run_left);
+        if (rAside.there && at != held_factor.at[s]) {
+            held_factor.at[s] = at;
+            last_step.read_whole(to, rAside);
+        }
+    } else
+        last_step.read_early(reads, to, run_left, rAside);
+}
+
+// Fibre j of the last mode -> Y through the last step, its neighbours from gY on.
+template <class Group, class Shape>
+__device__ __forceinline__ void store_last_mode(
+    typename Group::storage* gY, int j, int t, int n_first, const typename Group::last_step& last_step,
+    const typename Group::scalar (&rC)[Shape::n_tiles * Shape::products][4]) {
+    static_assert(!Shape::permuted_q && Shape::whole_q);
+    gY += 8 * n_first + 2 * t;  // neighbours: step is 1
+    last_step.template store_all<Shape::n_tiles, 2>(
+        [&](int n) { return gY + 8 * n; },
+        [&](int n, int e) { return rC[n * Shape::products + j / 2][2 * (j % 2) + e]; });
+}
+
 // Contract: as multiply_add_trip, for one mode; held: the factor's pairs in registers, or pairs_in_shared; result: what becomes of it
 // (a sum stands elsewhere than sFrom). A barrier inside when split > 1 and the trip works in place.
 template <class Group, int Step, int Part, bool ToY, class Held, class Result = replace, class Next = no_next_tile>
@@ -418,14 +665,6 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     constexpr int held = P / blocks;                          // indices of the mode in one block
     constexpr bool halved = is_same<Next, next_half<Group>>;  // the mode's second half stands elsewhere
     static_assert(!halved || (blocks == 1 && !shape::last_mode && P % 16 == 0));
-    const auto gap_at = [&next](int p) {
-        if constexpr (halved)
-            return p < P / 2 ? 0 : next.gap;
-        else
-            return 0;
-    };
-    const auto exists_p = [](int p) { return P % 8 == 0 || p < P; };
-    const auto exists_q = [](int q) { return shape::whole_q || q < shape::Q; };
     const int begin = blocks > 1 ? cluster_rank() * items : 0;
     static_assert((shape::last_mode && blocks == 1) || inner % wide == 0);
     static_assert(Group::run == 1 || Group::run % wide == 0);
@@ -437,18 +676,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
     const int n_first = int(unsigned(warp / team) % unsigned(split)) * n_tiles;
     const scalar* sF = sFactors + Group::factor_offset(level);  // fragments (k, n, lane)
 
-    // What stands beside the products of a round is read before they are known where nothing else hides it: in trips of one round, and in a
-    // block that has its multiprocessor to itself. Other warps with several rounds hide it for each other, and lose by more loads at a
-    // time (n = 8 and 16).
-    constexpr int results = n_tiles * products * 4 * Group::words;  // words of a lane, a round
     constexpr bool one_round = rounds == 1 && !shape::warpgroup;
-    constexpr int others = results + (in_registers ? k_steps * n_tiles * 4 : 0) +
-                           (!one_round ? 124
-                            : P >= 64  ? 72
-                                       : 48);
-    constexpr bool ahead = ToY && !shape::last_mode && !Group::filled_up(level) &&
-                           (one_round || Group::blocks_per_multiprocessor == 1) &&
-                           read_ahead<Group>(results, others, 1) > 0;
+    constexpr bool ahead = ToY && reads_beside_ahead<Group, shape, in_registers>(one_round);
     constexpr bool stays = ahead && one_round && in_registers && Group::ending == ends_scaled_along;
     aside_of_round<Group, Step> rOwn;
     auto& rAside = aside_of<stays>(held_factor, rOwn);
@@ -487,17 +716,8 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     int run_left;
                     const storage* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step,
                                                                           exists, run_left);
-                    const auto to = [&](int k) { return gY + (8 * (n_first + k / 2) + t + 4 * (k % 2)) * step; };
-                    const bool reads = works && exists && inside[s];
-                    if constexpr (stays) {
-                        const unsigned at = last_step.element_of(to(0));
-                        rAside[s].there = reads && last_step.template whole<2 * n_tiles, wide>(to, run_left);
-                        if (rAside[s].there && at != held_factor.at[s]) {
-                            held_factor.at[s] = at;
-                            last_step.read_whole(to, rAside[s]);
-                        }
-                    } else
-                        last_step.read_early(reads, to, run_left, rAside[s]);
+                    read_beside<stays, Group, shape>(gY, step, works && exists && inside[s], run_left, t, n_first,
+                                                     last_step, held_factor, s, rAside[s]);
                 }
             }
         }
@@ -510,124 +730,22 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     for (int h = 0; h < 2; ++h)
 #pragma unroll
                         for (int j = 0; j < packs; ++j) rX[h][j] = scalar(0);
-                } else if constexpr (shape::last_mode) {
-#pragma unroll
-                    for (int j = 0; j < packs; ++j) {
-                        if constexpr (Group::words == 1) {
-                            float2 pair{0.f, 0.f};
-                            if (exists_p(8 * k + 2 * t))
-                                pair = *reinterpret_cast<const float2*>(further<Group>(sFrom, offset[j], 2 * t, 8 * k));
-                            rX[0][j] = pair.x;
-                            rX[1][j] = P % 2 == 0 || exists_p(8 * k + 2 * t + 1) ? pair.y : 0.f;
-                        } else {
-                            rX[0][j] = exists_p(8 * k + t) ? *further<Group>(sFrom, offset[j], t, 8 * k) : scalar(0);
-                            rX[1][j] =
-                                exists_p(8 * k + t + 4) ? *further<Group>(sFrom, offset[j], t, 8 * k + 4) : scalar(0);
-                        }
-                    }
-                } else {
-#pragma unroll
-                    for (int h = 0; h < 2; ++h) {
-                        const int p = 8 * k + t + 4 * h;
-#pragma unroll
-                        for (int s = 0; s < halves; ++s) {
-                            using word = packet<wide* int(sizeof(scalar))>;
-                            if constexpr (blocks > 1)
-                                read_from_block<int(sizeof(word))>(
-                                    rX[h] + s * wide,
-                                    sFrom + Group::place(offset[s] + int(unsigned(p) % unsigned(held)) * stride),
-                                    int(unsigned(p) / unsigned(held)));
-                            else if (exists_p(p))
-                                *reinterpret_cast<word*>(rX[h] + s * wide) = *reinterpret_cast<const word*>(
-                                    further<Group>(sFrom + gap_at(8 * k), lane_offset[s], 0, (8 * k + 4 * h) * stride));
-                            else
-#pragma unroll
-                                for (int j = 0; j < wide; ++j) rX[h][s * wide + j] = scalar(0);
-                        }
-                    }
-                }
+                } else if constexpr (shape::last_mode)
+                    read_last_mode<Group, shape>(sFrom, offset, t, k, rX);
+                else if constexpr (blocks > 1)
+                    read_inner_mode_of_blocks<held, Group, shape>(sFrom, offset, t, k, rX);
+                else
+                    read_inner_mode<Group, shape>(sFrom, lane_offset, t, k, next, rX);
             };
             const auto multiply = [&](auto first, int k) {
-                if constexpr (Group::single_products) {
-                    unsigned rA[products][4];         // (product, fragment)
-                    alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
-                    read(k, rX);
-#pragma unroll
-                    for (int m = 0; m < products; ++m)
-#pragma unroll
-                        for (int e = 0; e < 4; ++e) rA[m][e] = as_tf32<exact>(rX[e / 2][2 * m + e % 2]);
-#pragma unroll
-                    for (int n = 0; n < n_tiles; ++n) {
-                        const uint2 f =
-                            reinterpret_cast<const uint2*>(sF)[(k * shape::tiles_q + n_first + n) * 32 + lane];
-#pragma unroll
-                        for (int m = 0; m < products; ++m) {
-                            float(&rSum)[4] = rC[n * products + m];
-                            if constexpr (decltype(first)::value != 0)
-#pragma unroll
-                                for (int e = 0; e < 4; ++e) rSum[e] = 0.f;
-                            multiply_tf32(rSum, rA[m], f.x, f.y, rSum);
-                        }
-                    }
-                } else if constexpr (Group::words == 1) {
-                    unsigned rHigh[products][4], rLow[products][4];  // (product, fragment)
-                    alignas(16) scalar rX[2][packs];                 // (p of the pair, fibre)
-                    read(k, rX);
-#pragma unroll
-                    for (int m = 0; m < products; ++m)
-#pragma unroll
-                        for (int e = 0; e < 4; ++e) {
-                            const split_float parts = otimes::kernels::split(rX[e / 2][2 * m + e % 2]);
-                            rHigh[m][e] = parts.high;
-                            rLow[m][e] = parts.low;
-                        }
-                    constexpr int together = n_tiles % 2 == 0 ? 2 : 1;  // tiles of Q worked on side by side
-#pragma unroll
-                    for (int n = 0; n < n_tiles; n += together) {
-                        uint4 rF[together];  // (n)
-#pragma unroll
-                        for (int c = 0; c < together; ++c) {
-                            const int tile = (k * shape::tiles_q + n_first + n + c) * 32 + lane;
-                            if constexpr (in_registers)
-                                rF[c] = held_factor.value[k * n_tiles + n + c];
-                            else if constexpr (Group::presplit(level))
-                                rF[c] = reinterpret_cast<const uint4*>(sF)[tile];
-                            else {
-                                const float2 raw = reinterpret_cast<const float2*>(sF)[tile];
-                                const split_float s0 = split_factor(raw.x), s1 = split_factor(raw.y);
-                                rF[c] = make_uint4(s0.high, s1.high, s0.low, s1.low);
-                            }
-                        }
-                        multiply_add_split<decltype(first)::value != 0, takes_low_low(Group::p(level)),
-                                           together * products, products>(rC + n * products, rHigh, rLow, rF);
-                    }
-                } else {
-                    alignas(16) scalar rX[2][packs];  // (p of the pair, fibre)
-                    [[maybe_unused]] double2 rF[Group::factor_in_memory(level) ? n_tiles : 1];  // (n)
-                    if constexpr (Group::factor_in_memory(level))
-#pragma unroll
-                        for (int n = 0; n < n_tiles; ++n)
-                            read_fragment<shape>(arguments, (k * shape::tiles_q + n_first + n) * 32 + lane, &rF[n].x);
-                    read(k, rX);
-#pragma unroll
-                    for (int n = 0; n < n_tiles; ++n) {
-                        double2 f;
-                        if constexpr (in_registers)
-                            f = held_factor.value[k * n_tiles + n];
-                        else if constexpr (Group::factor_in_memory(level))
-                            f = rF[n];
-                        else
-                            f = reinterpret_cast<const double2*>(sF)[(k * shape::tiles_q + n_first + n) * 32 + lane];
-#pragma unroll
-                        for (int m = 0; m < products; ++m) {
-                            const double rA[4] = {rX[0][2 * m], rX[0][2 * m + 1], rX[1][2 * m], rX[1][2 * m + 1]};
-                            if constexpr (decltype(first)::value != 0)
-#pragma unroll
-                                for (int e = 0; e < 4; ++e) rC[n * products + m][e] = 0.;
-                            multiply_add_double(rC[n * products + m], rA, f.x, f.y);
-                        }
-                    }
-                }
+                constexpr bool is_first = decltype(first)::value != 0;
+                if constexpr (Group::single_products)
+                    multiply_step_single<is_first, exact, Group, shape>(read, sF, lane, n_first, k, rC);
+                else if constexpr (Group::words == 1)
+                    multiply_step_split<is_first, Group, shape>(read, sF, held_factor, lane, n_first, k, rC);
+                else
+                    multiply_step_double<is_first, Group, shape>(read, sF, held_factor, arguments, lane, n_first, k,
+                                                                 rC);
             };
             if constexpr (shape::warpgroup && Group::single_products)
                 multiply_single<Group, shape, exact>(read, sF, n_first, rC);
@@ -669,12 +787,12 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                             8 * (n_first + c / (4 * products)) + (shape::permuted_q ? t + 4 * (e % 2) : 2 * t + e % 2);
                         float sum = 0.f;
 #pragma unroll 1
-                        for (int p = 0; p < P && exists_q(q); ++p) {
+                        for (int p = 0; p < P && shape::exists_q(q); ++p) {
                             float x;
                             if constexpr (blocks > 1)
                                 read_from_block<4>(&x, sFrom + Group::place(at_fibre[j] + p % held * stride), p / held);
                             else
-                                x = sFrom[Group::place(at_fibre[j] + p * stride) + gap_at(p)];
+                                x = sFrom[Group::place(at_fibre[j] + p * stride) + gap_at<Group, shape>(next, p)];
                             if constexpr (Group::inputs > 1)
                                 sum += x * element_of_inputs<shape>(arguments, p, q);
                             else
@@ -705,7 +823,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
 #pragma unroll
                                     for (int j = 0; j < wide; ++j)
                                         rY[j] = rC[n * products + (s * wide + j) / 2][2 * ((s * wide + j) % 2) + h];
-                                    if (exists_q(8 * (n_first + n) + t + 4 * h))
+                                    if (shape::exists_q(8 * (n_first + n) + t + 4 * h))
                                         put(result,
                                             further<Group>(sTo, lane_offset[s], 8 * n_first * stride,
                                                            (8 * n + 4 * h) * stride),
@@ -719,12 +837,13 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                                 alignas(16) scalar rY[2] = {rC[n * products + j / 2][2 * (j % 2)],
                                                             rC[n * products + j / 2][2 * (j % 2) + 1]};  // (q)
                                 if constexpr (!shape::permuted_q) {
-                                    if (exists_q(8 * (n_first + n) + 2 * t)) put(result, row + 2 * t, rY);
+                                    if (shape::exists_q(8 * (n_first + n) + 2 * t)) put(result, row + 2 * t, rY);
                                 } else
 #pragma unroll
                                     for (int h = 0; h < 2; ++h) {
                                         scalar one[1] = {rY[h]};
-                                        if (exists_q(8 * (n_first + n) + t + 4 * h)) put(result, row + t + 4 * h, one);
+                                        if (shape::exists_q(8 * (n_first + n) + t + 4 * h))
+                                            put(result, row + t + 4 * h, one);
                                     }
                             }
                     }
@@ -747,31 +866,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     storage* gY = place.y + place_in_y<Group, Step>(place, outer_index[s], inner_index[s], step, exists,
                                                                     run_left);
                     if constexpr (adds_sum)
-                        if (inside[s])
-#pragma unroll
-                            for (int n = 0; n < n_tiles; ++n)
-#pragma unroll
-                                for (int h = 0; h < 2; ++h) {
-                                    const int q = 8 * (n_first + n) + t + 4 * h;
-                                    if (!exists_q(q)) continue;
-                                    alignas(16) scalar rSum[wide];  // (fibre)
-                                    using word = packet<wide* int(sizeof(scalar))>;
-                                    if constexpr (blocks > 1)
-                                        read_from_block<int(sizeof(word))>(
-                                            rSum,
-                                            result.sSum +
-                                                Group::place(offset[s] + int(unsigned(q) % unsigned(held)) * stride),
-                                            int(unsigned(q) / unsigned(held)));
-                                    else
-                                        *reinterpret_cast<word*>(rSum) = *reinterpret_cast<const word*>(
-                                            result.sSum +
-                                            Group::place_further(lane_offset[s], (8 * (n_first + n) + 4 * h) * stride));
-#pragma unroll
-                                    for (int j = 0; j < wide; ++j) {
-                                        scalar& r = rC[n * products + (s * wide + j) / 2][2 * ((s * wide + j) % 2) + h];
-                                        r = rSum[j] + result.alpha * r;
-                                    }
-                                }
+                        if (inside[s]) add_to_sum<blocks, Group, shape>(result, offset, lane_offset, s, t, n_first, rC);
                     gY += (8 * n_first + t) * step;
                     const auto to = [&](int k) { return gY + 4 * k * step; };
                     const auto value = [&](int k, int j) {
@@ -780,10 +875,10 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     if (exists && inside[s]) {
                         if constexpr (ahead)
                             last_step.finish_early(to, value, run_left, rAside[s]);
-                        else if (!exists_q(8 * (n_first + n_tiles) - 1)) {
+                        else if (!shape::exists_q(8 * (n_first + n_tiles) - 1)) {
 #pragma unroll
                             for (int k = 0; k < 2 * n_tiles; ++k)
-                                if (exists_q(8 * n_first + 4 * k + t))
+                                if (shape::exists_q(8 * n_first + 4 * k + t))
                                     last_step.template store_all<1, wide>(
                                         [&](int) { return to(k); }, [&](int, int j) { return value(k, j); }, run_left);
                         } else
@@ -798,13 +893,7 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
                     int run_left;
                     storage* gY = place.y + place_in_y<Group, Step>(place, item * per_item + g + 8 * j, 0, step, exists,
                                                                     run_left);
-                    if (exists && inside[j]) {
-                        static_assert(!shape::permuted_q && shape::whole_q);
-                        gY += 8 * n_first + 2 * t;  // neighbours: step is 1
-                        last_step.template store_all<n_tiles, 2>(
-                            [&](int n) { return gY + 8 * n; },
-                            [&](int n, int e) { return rC[n * products + j / 2][2 * (j % 2) + e]; });
-                    }
+                    if (exists && inside[j]) store_last_mode<Group, shape>(gY, j, t, n_first, last_step, rC);
                 }
             }
         }

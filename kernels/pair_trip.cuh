@@ -205,6 +205,56 @@ __device__ __forceinline__ void multiply_eights(double (&rC)[4], const double (&
     multiply_add_double(rC, rA, rB[0], rB[1]);
 }
 
+// rX (unit, half of the sum) = this lane's elements of an item of a pair trip of eights, with b = g; from: where they stand in the tile.
+template <int Blocks, bool Raw, bool Exact, class Group, class Shape, int U>
+__device__ __forceinline__ void read_eights(const typename Group::scalar* sFrom, int from, int g,
+                                            typename Group::scalar (&rX)[U][2]) {
+    using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
+    constexpr bool last_modes = Shape::last_modes;
+    constexpr int width = last_modes ? 2 : Group::vector;  // elements of an access
+    constexpr int b_held = 8 / Blocks;
+    using access = packet<width* int(sizeof(scalar))>;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {  // last modes: unit j; else half j, all units side by side
+        alignas(16) scalar some[width];
+        constexpr int next = last_modes ? b_held * Group::stride(Shape::upper) : 4 * Group::stride(Shape::lower);
+        const scalar* s = sFrom + (Raw ? 0 : Group::place_further(from, j * next));
+        if constexpr (Raw)
+            read_widened(reinterpret_cast<const storage*>(sFrom) + (from + j * next), some);
+        else if constexpr (Blocks > 1)
+            read_from_block<int(sizeof(access))>(some, s, int(unsigned(g) / unsigned(b_held)));
+        else
+            *reinterpret_cast<access*>(some) = *reinterpret_cast<const access*>(s);
+#pragma unroll
+        for (int e = 0; e < width; ++e) {
+            scalar x = some[e];
+            if constexpr (!Exact) x = __uint_as_float(as_tf32<false>(x));
+            rX[last_modes ? j : e][last_modes ? e : j] = x;
+        }
+    }
+}
+
+// sTo = an item's results rY (unit or two, fragment) of a pair trip of eights, which stand from `to` on in the tile.
+template <int Blocks, class Group, class Shape, int Count>
+__device__ __forceinline__ void write_eights(typename Group::scalar* sTo, int to,
+                                             const typename Group::scalar (&rY)[Count][4]) {
+    using scalar = typename Group::scalar;
+    constexpr int b_stride = Group::stride(Shape::upper), b_held = 8 / Blocks, U = 2 * Count;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+        if constexpr (Shape::last_modes) {
+            sTo[Group::place_further(to, 4 * j * b_stride)] = rY[0][j];
+            sTo[Group::place_further(to, 4 * j * b_stride + b_held * b_stride)] = rY[0][2 + j];
+        } else {
+            alignas(16) scalar rOut[U];  // (unit)
+#pragma unroll
+            for (int u = 0; u < U; ++u) rOut[u] = rY[u / 2][2 * (u % 2) + j];
+            *reinterpret_cast<packet<16>*>(sTo + Group::place_further(to, 4 * j * b_stride)) =
+                *reinterpret_cast<const packet<16>*>(rOut);
+        }
+}
+
 // As pair_trip, for two modes of 8, of doubles or by single products: the first product fills half of the unit's rows, for the second two units share
 // its rows. An item is two units that follow each other in what is outside, or as many as an access holds in what is inside.
 template <class Group, int Step, bool ToY>
@@ -219,10 +269,8 @@ __device__ __forceinline__ void pair_trip_of_eights(const typename Group::scalar
     constexpr int a_stride = Group::stride(shape::lower), b_stride = Group::stride(shape::upper);
     constexpr int blocks = ToY ? Group::cluster : 1, b_held = 8 / blocks;
     constexpr int outer = Group::rows * Group::extent_product(Step, 1, shape::upper - 1);
-    constexpr int U = last_modes ? 2 : Group::vector;      // units of an item
-    constexpr int items = outer * a_stride / U / blocks;   // of this block
-    constexpr int width = last_modes ? 2 : Group::vector;  // elements of an access that reads
-    using access = packet<width* int(sizeof(scalar))>;
+    constexpr int U = last_modes ? 2 : Group::vector;     // units of an item
+    constexpr int items = outer * a_stride / U / blocks;  // of this block
     constexpr int warps = Group::threads / 32;
     constexpr int batch = items % (4 * warps) == 0 && U == 2 ? 4
                           : items % (2 * warps) == 0         ? 2
@@ -260,24 +308,7 @@ __device__ __forceinline__ void pair_trip_of_eights(const typename Group::scalar
             const int i = int(unsigned(first) % unsigned(a_stride)), o = int(unsigned(first) / unsigned(a_stride));
             origin[c] = o * (b_held * b_stride) + i;
             const int from = raw ? origin[c] + lane_from : Group::place(origin[c]) ^ lane_from;
-#pragma unroll
-            for (int j = 0; j < 2; ++j) {  // last modes: unit j; else half j, all units side by side
-                alignas(16) scalar some[width];
-                constexpr int next = last_modes ? b_held * b_stride : 4 * a_stride;
-                const scalar* s = sFrom + (raw ? 0 : Group::place_further(from, j * next));
-                if constexpr (raw)
-                    read_widened(reinterpret_cast<const storage*>(sFrom) + (from + j * next), some);
-                else if constexpr (blocks > 1)
-                    read_from_block<int(sizeof(access))>(some, s, int(unsigned(g) / unsigned(b_held)));
-                else
-                    *reinterpret_cast<access*>(some) = *reinterpret_cast<const access*>(s);
-#pragma unroll
-                for (int e = 0; e < width; ++e) {
-                    scalar x = some[e];
-                    if constexpr (!exact) x = __uint_as_float(as_tf32<false>(x));
-                    rX[c][last_modes ? j : e][last_modes ? e : j] = x;
-                }
-            }
+            read_eights<blocks, raw, exact, Group, shape>(sFrom, from, g, rX[c]);
         }
         scalar rD[batch][U][4], rY[batch][U / 2][4];  // (item, unit or two, fragment)
 #pragma unroll
@@ -312,21 +343,193 @@ __device__ __forceinline__ void pair_trip_of_eights(const typename Group::scalar
                                                            [&](int j, int) { return rY[c][0][2 * u + j]; });
                 }
             } else {
-                const int to = Group::place(origin[c]) ^ lane_to;
-#pragma unroll
-                for (int j = 0; j < 2; ++j)
-                    if constexpr (last_modes) {
-                        sTo[Group::place_further(to, 4 * j * b_stride)] = rY[c][0][j];
-                        sTo[Group::place_further(to, 4 * j * b_stride + b_held * b_stride)] = rY[c][0][2 + j];
-                    } else {
-                        alignas(16) scalar rOut[U];  // (unit)
-#pragma unroll
-                        for (int u = 0; u < U; ++u) rOut[u] = rY[c][u / 2][2 * (u % 2) + j];
-                        *reinterpret_cast<packet<16>*>(sTo + Group::place_further(to, 4 * j * b_stride)) =
-                            *reinterpret_cast<const packet<16>*>(rOut);
-                    }
+                write_eights<blocks, Group, shape>(sTo, Group::place(origin[c]) ^ lane_to, rY[c]);
             }
         }
+    }
+}
+
+// The products of `together` eights of b, from n0 on, of one unit: rY (m x n, row pair x column pair) = (n0 = 0) or += what they have in it.
+// element(c, k, h): of the c-th eight, at a = a_of(k, h, t). rLower (m, k), rUpper (k, n): the factors where a lane holds them, which else come
+// from `operands`. By single products the trip does the same itself: in a function, the compiler makes another code of it.
+
+// Of floats, split.
+template <class Shape, class Operands, int Lower, int Upper, class Element>
+__device__ __forceinline__ void multiply_pair_split(const Element& element, int n0, const Operands& operands,
+                                                    const left_split (&rLower)[Lower],
+                                                    const right_split (&rUpper)[Upper],
+                                                    float (&rY)[Shape::a_rows * Shape::b_steps][4]) {
+    constexpr int a_steps = Shape::a_steps, a_rows = Shape::a_rows, b_steps = Shape::b_steps,
+                  together = Shape::together;
+    right_split rB[together][a_steps];
+    float rD[a_rows][together][4];
+#pragma unroll
+    for (int c = 0; c < together; ++c)
+#pragma unroll
+        for (int k = 0; k < a_steps; ++k)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const split_float parts = split(element(c, k, h));
+                rB[c][k].high[h] = parts.high;
+                rB[c][k].low[h] = parts.low;
+            }
+#pragma unroll
+    for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+        for (int k = 0; k < a_steps; ++k) {
+            left_split rF;
+            if constexpr (Shape::holds_factors)
+                rF = rLower[m * a_steps + k];
+            else
+                operands.read(rF, m, k);
+#pragma unroll
+            for (int c = 0; c < together; ++c) {
+                if (k == 0)
+                    multiply_add_split<true, takes_low_low(Shape::A)>(rD[m][c], rF, rB[c][k]);
+                else
+                    multiply_add_split<false, takes_low_low(Shape::A)>(rD[m][c], rF, rB[c][k]);
+            }
+        }
+#pragma unroll
+    for (int c = 0; c < together; ++c) {
+        left_split rA[a_rows];
+#pragma unroll
+        for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {  // columns 2t and 2t + 1 become t and t + 4
+                const split_float parts = split(rD[m][c][e / 2 + 2 * (e % 2)]);
+                rA[m].high[e] = parts.high;
+                rA[m].low[e] = parts.low;
+            }
+#pragma unroll
+        for (int n = 0; n < b_steps; ++n) {
+            right_split rF;
+            if constexpr (Shape::holds_factors)
+                rF = rUpper[(n0 + c) * b_steps + n];
+            else
+                operands.read(rF, n0 + c, n);
+#pragma unroll
+            for (int m = 0; m < a_rows; ++m) {
+                if (n0 + c == 0)
+                    multiply_add_split<true, false>(rY[m * b_steps + n], rA[m], rF);
+                else
+                    multiply_add_split<false, false>(rY[m * b_steps + n], rA[m], rF);
+            }
+        }
+    }
+}
+
+// Of doubles.
+template <class Shape, class Operands, class Left, int Lower, class Right, int Upper, class Element>
+__device__ __forceinline__ void multiply_pair_double(const Element& element, int n0, const Operands& operands,
+                                                     const Left (&rLower)[Lower], const Right (&rUpper)[Upper],
+                                                     double (&rY)[Shape::a_rows * Shape::b_steps][4]) {
+    constexpr int a_steps = Shape::a_steps, a_rows = Shape::a_rows, b_steps = Shape::b_steps,
+                  together = Shape::together;
+    double rD[a_rows][together][4];
+#pragma unroll
+    for (int m = 0; m < a_rows; ++m)
+#pragma unroll
+        for (int k = 0; k < a_steps; ++k) {
+            double rF[4];
+            if constexpr (Shape::holds_factors) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) rF[e] = rLower[m * a_steps + k][e];
+            } else
+                operands.read(rF, m, k);
+#pragma unroll
+            for (int c = 0; c < together; ++c) {
+                if (k == 0)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) rD[m][c][e] = 0.;
+                multiply_add_double(rD[m][c], rF, element(c, k, 0), element(c, k, 1));
+            }
+        }
+#pragma unroll
+    for (int c = 0; c < together; ++c)
+#pragma unroll
+        for (int n = 0; n < b_steps; ++n) {
+            double rF[2];
+            if constexpr (Shape::holds_factors) {
+                rF[0] = rUpper[(n0 + c) * b_steps + n][0];
+                rF[1] = rUpper[(n0 + c) * b_steps + n][1];
+            } else
+                operands.read(rF, n0 + c, n);
+#pragma unroll
+            for (int m = 0; m < a_rows; ++m) {
+                double(&rC)[4] = rY[m * b_steps + n];
+                const double rA[4] = {rD[m][c][0], rD[m][c][2], rD[m][c][1], rD[m][c][3]};
+                if (n0 + c == 0)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) rC[e] = 0.;
+                multiply_add_double(rC, rA, rF[0], rF[1]);
+            }
+        }
+}
+
+// rY (unit, m x n, row pair x column pair) of the item at `origin` once more, by multiply-adds. Rolled, through a local array: rare, and the
+// registers of the usual path stay free. Blocks share the trip.
+template <int Blocks, class Group, class Shape>
+__device__ __forceinline__ void repeat_pair_by_multiply_adds(
+    const float* sFrom, int origin, int g, int t, const group_arguments<float>& arguments,
+    float (&rY)[Shape::units][Shape::a_rows * Shape::b_steps][4]) {
+    constexpr int upper = Shape::upper, lower = Shape::lower, a_rows = Shape::a_rows, b_steps = Shape::b_steps;
+    constexpr int a_stride = Group::stride(lower), b_stride = Group::stride(upper), b_held = Shape::B / Blocks;
+    const float *gUpper = arguments.factor[upper - 1], *gLower = arguments.factor[lower - 1];
+    constexpr int count = Shape::units * a_rows * b_steps * 4;
+    float rAgain[count];
+#pragma unroll 1
+    for (int c = 0; c < count; ++c) {
+        const int e = c % 4, n = c / 4 % b_steps, m = c / 4 / b_steps % a_rows, u = c / (4 * a_rows * b_steps);
+        const int q_a = Shape::row_of(m, e / 2, g), q_b = Shape::column_of(n, 2 * t + e % 2);
+        float sum = 0.f;
+#pragma unroll 1
+        for (int b = 0; b < Shape::B; ++b) {
+            float inside = 0.f;
+#pragma unroll 1
+            for (int a = 0; a < Shape::A; ++a) {
+                const float* s = sFrom + Group::place(origin + u + b % b_held * b_stride + a * a_stride);
+                float x;
+                if constexpr (Blocks > 1)
+                    read_from_block<4>(&x, s, b / b_held);
+                else
+                    x = *s;
+                inside +=
+                    x * gLower[a * arguments.factor_p_stride[lower - 1] + q_a * arguments.factor_q_stride[lower - 1]];
+            }
+            sum +=
+                inside * gUpper[b * arguments.factor_p_stride[upper - 1] + q_b * arguments.factor_q_stride[upper - 1]];
+        }
+        rAgain[c] = sum;
+    }
+#pragma unroll
+    for (int c = 0; c < count; ++c) rY[c / (4 * a_rows * b_steps)][c / 4 % (a_rows * b_steps)][c % 4] = rAgain[c];
+}
+
+// rX (access, its elements) = this lane's elements with b = 8n + g, a = a_of(k, h, t), for all units of an item; from: where its own stand in the
+// tile. Blocks share the trip; Raw: sFrom holds 16-bit elements, as they stand in memory.
+template <int Blocks, bool Raw, class Group, class Shape>
+__device__ __forceinline__ void read_pair_item(const typename Group::scalar* sFrom, int from, int n, int g,
+                                               typename Group::scalar* rX) {
+    using scalar = typename Group::scalar;
+    using storage = typename Group::storage;
+    constexpr int a_stride = Group::stride(Shape::lower), b_stride = Group::stride(Shape::upper),
+                  b_held = Shape::B / Blocks;
+    constexpr int width = Shape::last_modes ? (Group::words == 1 ? 4 : 2) : Shape::units;  // elements of an access
+    constexpr int of_step = Shape::a_steps * 2 * Shape::units / width;                     // accesses of eight b
+#pragma unroll
+    for (int j = 0; j < of_step; ++j) {
+        // Accesses along a: (k, h) of the first element. Units side by side: one access each (k, h).
+        const int first = Shape::last_modes ? j * width : j;
+        const int at = (8 * n % b_held) * b_stride + Shape::a_of(first / 2, first % 2, 0) * a_stride;
+        const scalar* s = sFrom + (Raw ? 0 : Group::place_further(from, at));
+        if constexpr (Raw)
+            read_widened(reinterpret_cast<const storage*>(sFrom) + (from + at),
+                         *reinterpret_cast<scalar(*)[width]>(rX + j * width));
+        else if constexpr (Blocks > 1)
+            read_from_block<16>(rX + j * width, s, int(unsigned(8 * n + g) / unsigned(b_held)));
+        else
+            *reinterpret_cast<packet<16>*>(rX + j * width) = *reinterpret_cast<const packet<16>*>(s);
     }
 }
 
@@ -388,20 +591,7 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
     };
     // This lane's elements with b = 8n + g, a = a_of(k, h, t), for all units of the item.
     const auto fetch = [&](int from, int n, scalar* rX) {
-#pragma unroll
-        for (int j = 0; j < of_step; ++j) {
-            // Accesses along a: (k, h) of the first element. Units side by side: one access each (k, h).
-            const int first = shape::last_modes ? j * width : j;
-            const int at = (8 * n % b_held) * b_stride + shape::a_of(first / 2, first % 2, 0) * a_stride;
-            const scalar* s = sFrom + (raw ? 0 : Group::place_further(from, at));
-            if constexpr (raw)
-                read_widened(reinterpret_cast<const storage*>(sFrom) + (from + at),
-                             *reinterpret_cast<scalar(*)[width]>(rX + j * width));
-            else if constexpr (blocks > 1)
-                read_from_block<16>(rX + j * width, s, int(unsigned(8 * n + g) / unsigned(b_held)));
-            else
-                *reinterpret_cast<packet<16>*>(rX + j * width) = *reinterpret_cast<const packet<16>*>(s);
-        }
+        read_pair_item<blocks, raw, Group, shape>(sFrom, from, n, g, rX);
     };
     // Of an item's results: groups of q_a in different places, of `count` elements each.
     constexpr int S = shape::side_by_side, groups = a_rows * 2 / S, count = shape::last_modes ? S : U;
@@ -522,104 +712,10 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
                             }
                         }
                     }
-                } else if constexpr (is_float) {
-                    right_split rB[together][a_steps];
-                    float rD[a_rows][together][4];
-#pragma unroll
-                    for (int c = 0; c < together; ++c)
-#pragma unroll
-                        for (int k = 0; k < a_steps; ++k)
-#pragma unroll
-                            for (int h = 0; h < 2; ++h) {
-                                const split_float parts = split(element(c, k, h));
-                                rB[c][k].high[h] = parts.high;
-                                rB[c][k].low[h] = parts.low;
-                            }
-#pragma unroll
-                    for (int m = 0; m < a_rows; ++m)
-#pragma unroll
-                        for (int k = 0; k < a_steps; ++k) {
-                            left rF;
-                            if constexpr (held)
-                                rF = rLower[m * a_steps + k];
-                            else
-                                operands.read(rF, m, k);
-#pragma unroll
-                            for (int c = 0; c < together; ++c) {
-                                if (k == 0)
-                                    multiply_add_split<true, takes_low_low(A)>(rD[m][c], rF, rB[c][k]);
-                                else
-                                    multiply_add_split<false, takes_low_low(A)>(rD[m][c], rF, rB[c][k]);
-                            }
-                        }
-#pragma unroll
-                    for (int c = 0; c < together; ++c) {
-                        left_split rA[a_rows];
-#pragma unroll
-                        for (int m = 0; m < a_rows; ++m)
-#pragma unroll
-                            for (int e = 0; e < 4; ++e) {  // columns 2t and 2t + 1 become t and t + 4
-                                const split_float parts = split(rD[m][c][e / 2 + 2 * (e % 2)]);
-                                rA[m].high[e] = parts.high;
-                                rA[m].low[e] = parts.low;
-                            }
-#pragma unroll
-                        for (int n = 0; n < b_steps; ++n) {
-                            right rF;
-                            if constexpr (held)
-                                rF = rUpper[(n0 + c) * b_steps + n];
-                            else
-                                operands.read(rF, n0 + c, n);
-#pragma unroll
-                            for (int m = 0; m < a_rows; ++m) {
-                                if (n0 + c == 0)
-                                    multiply_add_split<true, false>(rY[u][m * b_steps + n], rA[m], rF);
-                                else
-                                    multiply_add_split<false, false>(rY[u][m * b_steps + n], rA[m], rF);
-                            }
-                        }
-                    }
-                } else {
-                    double rD[a_rows][together][4];
-#pragma unroll
-                    for (int m = 0; m < a_rows; ++m)
-#pragma unroll
-                        for (int k = 0; k < a_steps; ++k) {
-                            double rF[4];
-                            if constexpr (held) {
-#pragma unroll
-                                for (int e = 0; e < 4; ++e) rF[e] = rLower[m * a_steps + k][e];
-                            } else
-                                operands.read(rF, m, k);
-#pragma unroll
-                            for (int c = 0; c < together; ++c) {
-                                if (k == 0)
-#pragma unroll
-                                    for (int e = 0; e < 4; ++e) rD[m][c][e] = 0.;
-                                multiply_add_double(rD[m][c], rF, element(c, k, 0), element(c, k, 1));
-                            }
-                        }
-#pragma unroll
-                    for (int c = 0; c < together; ++c)
-#pragma unroll
-                        for (int n = 0; n < b_steps; ++n) {
-                            double rF[2];
-                            if constexpr (held) {
-                                rF[0] = rUpper[(n0 + c) * b_steps + n][0];
-                                rF[1] = rUpper[(n0 + c) * b_steps + n][1];
-                            } else
-                                operands.read(rF, n0 + c, n);
-#pragma unroll
-                            for (int m = 0; m < a_rows; ++m) {
-                                double(&rC)[4] = rY[u][m * b_steps + n];
-                                const double rA[4] = {rD[m][c][0], rD[m][c][2], rD[m][c][1], rD[m][c][3]};
-                                if (n0 + c == 0)
-#pragma unroll
-                                    for (int e = 0; e < 4; ++e) rC[e] = 0.;
-                                multiply_add_double(rC, rA, rF[0], rF[1]);
-                            }
-                        }
-                }
+                } else if constexpr (is_float)
+                    multiply_pair_split<shape>(element, n0, operands, rLower, rUpper, rY[u]);
+                else
+                    multiply_pair_double<shape>(element, n0, operands, rLower, rUpper, rY[u]);
             }
         }
 
@@ -633,40 +729,8 @@ __device__ __forceinline__ void pair_trip(const typename Group::scalar* sFrom, t
                 for (int c = 0; c < a_rows * b_steps; ++c)
 #pragma unroll
                     for (int e = 0; e < 4; ++e) zero += rY[u][c][e] * 0.f;
-            if (__any_sync(0xffffffffu, !(zero == 0.f))) {
-                // Rolled, through a local array: rare, and the registers of the usual path stay free.
-                const float *gUpper = arguments.factor[upper - 1], *gLower = arguments.factor[lower - 1];
-                constexpr int count = U * a_rows * b_steps * 4;
-                float rAgain[count];
-#pragma unroll 1
-                for (int c = 0; c < count; ++c) {
-                    const int e = c % 4, n = c / 4 % b_steps, m = c / 4 / b_steps % a_rows,
-                              u = c / (4 * a_rows * b_steps);
-                    const int q_a = shape::row_of(m, e / 2, g), q_b = shape::column_of(n, 2 * t + e % 2);
-                    float sum = 0.f;
-#pragma unroll 1
-                    for (int b = 0; b < B; ++b) {
-                        float inside = 0.f;
-#pragma unroll 1
-                        for (int a = 0; a < A; ++a) {
-                            const float* s = sFrom + Group::place(origin + u + b % b_held * b_stride + a * a_stride);
-                            float x;
-                            if constexpr (blocks > 1)
-                                read_from_block<4>(&x, s, b / b_held);
-                            else
-                                x = *s;
-                            inside += x * gLower[a * arguments.factor_p_stride[lower - 1] +
-                                                 q_a * arguments.factor_q_stride[lower - 1]];
-                        }
-                        sum += inside * gUpper[b * arguments.factor_p_stride[upper - 1] +
-                                               q_b * arguments.factor_q_stride[upper - 1]];
-                    }
-                    rAgain[c] = sum;
-                }
-#pragma unroll
-                for (int c = 0; c < count; ++c)
-                    rY[c / (4 * a_rows * b_steps)][c / 4 % (a_rows * b_steps)][c % 4] = rAgain[c];
-            }
+            if (__any_sync(0xffffffffu, !(zero == 0.f)))
+                repeat_pair_by_multiply_adds<blocks, Group, shape>(sFrom, origin, g, t, arguments, rY);
         }
         __syncwarp();
         bool exists;

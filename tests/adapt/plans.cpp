@@ -121,6 +121,15 @@ TEST_CASE("operators that are applied in turn do not pass through a GPU: what li
     gpu.placement = otimes::placement::gpu;
     CHECK(otimes::make_plan(x * (kron(T, T) + kron(U, V)), gpu, one).where ==
           otimes::placement::gpu);  // terms of one result
+    // Y += e: the result is added to, and what lies between is the one matrix that is overwritten.
+    otimes::program added = otimes::make_plan(e, {}, one).source;
+    for (otimes::step& s : added.steps) {
+        const otimes::tensor& to = added.at(s.out);
+        s.add = s.add || (to.role == otimes::tensor_role::output &&
+                          !otimes::lowering_notes::has(added.noted.scratch_bindings, to.binding));
+    }
+    CHECK(otimes::make_plan(added, one).where == otimes::placement::cpu);
+    CHECK_THROWS_AS(static_cast<void>(otimes::make_plan(added, one, gpu)), otimes::unsupported_error);
 }
 
 TEST_CASE("precision::ieee multiplies no factors out: their entries' products may leave the range") {

@@ -101,13 +101,17 @@ OTIMES_ON_DEMAND inline std::int32_t first_device_binding(const program& source)
     return count;
 }
 
-/// True of a program that overwrites several results, as a product of operators does that are applied one after the other: what lies between two
-/// of them is a result of its own, which is read again. Such results do not pass through a GPU together. Where the last one is added to, only a run
-/// can tell it from a term of a sum.
+/// True of a program that writes several results, as a product of operators does that are applied one after the other: what lies between two of them is
+/// a result of its own, which is read again. Such results do not pass through a GPU together. Several that are overwritten are no terms of one sum;
+/// where the last one is added to, the lowering's notes tell what lies between, of the first 64 bindings (else the run refuses it).
 OTIMES_ON_DEMAND inline bool has_several_results(const program& source) {
-    return std::ranges::count_if(source.steps, [&source](const step& s) {
-               return s.out >= 0 && source.at(s.out).role == tensor_role::output && !s.add;
-           }) > 1;
+    std::ptrdiff_t overwritten = 0;
+    return std::ranges::any_of(source.steps, [&](const step& s) {
+        const bool is_output = s.out >= 0 && source.at(s.out).role == tensor_role::output;
+        overwritten += is_output && !s.add ? 1 : 0;
+        return overwritten > 1 ||
+               (is_output && lowering_notes::has(source.noted.scratch_bindings, source.at(s.out).binding));
+    });
 }
 
 OTIMES_ON_DEMAND inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }

@@ -413,8 +413,9 @@ public:
         const auto reciprocal = eigen::reciprocal(Scalar(size));
         how_ = eigen::refinement_for(factors.of_inverse, /*of_image=*/true);
         const bool by_triangles = factors.of_lower.of_image() <= eigen::allowed_by_triangles;
+        eigen::factors_apart<Scalar> apart;  // made before the inverses are gone
         if (!by_triangles) {
-            apart_ = eigen::factors_apart<Scalar>(factors.triangles, factors.inverse, reciprocal);
+            apart = eigen::factors_apart<Scalar>(factors.triangles, factors.inverse, reciprocal);
         }
         inverse_ = factors.inverse.take(reciprocal);
         if (!factors.is_finite || !detail::is_finite(inverse_.node().alpha())) {
@@ -424,6 +425,8 @@ public:
             how_ = {};
             by_triangles_ = true;
             inverse_ = factors.inverse_lower.take(eigen::reciprocal(root));
+        } else if (how_.by_factors) {
+            apart_ = std::move(apart);
         } else if (how_.steps > 0) {
             own_ = factors.own.take(detail::scaled_number<Scalar>(Scalar(size)));
         }

@@ -128,21 +128,26 @@ otimes::gpu_description slow_link() {
     return gpu;
 }
 
-// Y = X1 * kron(F1, F2) + X2 * kron(F3): two chains over the same rows, the second seen with other modes.
-otimes::program sum_program(std::int64_t rows, bool column_major) {
+// Y = X1 * kron(F1, F2) + X2 * kron(F3): two chains over the same rows, the second seen with other modes; `one_x`: X2 is X1.
+otimes::program sum_program(std::int64_t rows, bool column_major, bool one_x = false) {
     otimes::program p = rows_program(rows, {factor(3, 4), factor(2, 5)}, dtype::f64, column_major);
-    const otimes::program other = rows_program(rows, {factor(7, 20)}, dtype::f64, column_major);
+    const otimes::program other = rows_program(rows, {factor(one_x ? 6 : 7, 20)}, dtype::f64, column_major);
     const auto tensors = static_cast<std::int32_t>(p.tensors.size());
     const auto modes = static_cast<std::int32_t>(p.modes.size());
     std::int32_t bindings = 0;
+    std::int32_t x = 0;
     std::int32_t y = 0;
     for (const otimes::tensor& t : p.tensors) {
         bindings = std::max(bindings, t.binding + 1);
+        x = t.role == otimes::tensor_role::input ? t.binding : x;
         y = t.role == otimes::tensor_role::output ? t.binding : y;
     }
     for (otimes::tensor t : other.tensors) {
         t.first_mode += modes;
-        t.binding = t.role == otimes::tensor_role::output ? y : t.binding < 0 ? -1 : bindings++;
+        t.binding = t.role == otimes::tensor_role::output           ? y
+                    : one_x && t.role == otimes::tensor_role::input ? x
+                    : t.binding < 0                                 ? -1
+                                                                    : bindings++;
         p.tensors.push_back(t);
     }
     p.modes.insert(p.modes.end(), other.modes.begin(), other.modes.end());
@@ -175,7 +180,9 @@ std::vector<otimes::program> programs() {
             sum_program(23, true),
             chain_program(row),
             chain_program(squares),
-            chain_program(added)};
+            chain_program(added),
+            sum_program(23, false, true),
+            sum_program(23, true, true)};
 }
 
 }  // namespace
@@ -221,6 +228,43 @@ TEST_CASE("streams: one row passes in two trips, between which squares lie in Y"
     CHECK(tight(6).stages.size() == 2);
     CHECK(tight(6).host_temporary_bytes == 0);
     CHECK(tight(7).host_temporary_bytes == 5 * 6 * 4 * 8);  // Y holds what is added to
+}
+
+TEST_CASE("streams: the terms of a sum have one copy of their X, also where they see it with other modes") {
+    const otimes::gpu_description gpu = slow_link();
+    for (const bool column_major : {false, true}) {
+        CAPTURE(column_major);
+        const otimes::program apart = sum_program(24, column_major), one = sum_program(24, column_major, true);
+        const auto streamed = [&](const otimes::program& p) {
+            const stream_plan s = plan_stream(p, gpu, {}, std::int64_t{1} << 40);
+            REQUIRE(s.stages.size() == 1);
+            CHECK(streams_the_program(p, s));
+            return s.stages.front();
+        };
+        const stream_stage two_copies = streamed(apart), one_copy = streamed(one);
+        CHECK(two_copies.operands.size() == 6);  // two of X, three factors, Y
+        CHECK(one_copy.operands.size() == 5);
+        CHECK(two_copies.bytes_in == 8 * (24 * (6 + 7) + 3 * 4 + 2 * 5 + 7 * 20));
+        CHECK(one_copy.bytes_in == 8 * (24 * 6 + 3 * 4 + 2 * 5 + 6 * 20));
+        std::int32_t x = -1;
+        for (const otimes::tensor& t : one_copy.device.tensors) {
+            if (t.role == otimes::tensor_role::input) {
+                CHECK(t.space == otimes::memory_space::device);
+                CHECK((x < 0 || t.binding == x));
+                x = t.binding;
+            }
+        }
+        // The same memory read otherwise is another copy.
+        otimes::program turned = one;
+        for (otimes::tensor& t : turned.tensors) {
+            if (t.role == otimes::tensor_role::input && t.mode_count == 2) {
+                std::swap(turned.modes[static_cast<std::size_t>(t.first_mode)].stride,
+                          turned.modes[static_cast<std::size_t>(t.first_mode) + 1].stride);
+                turned.modes[static_cast<std::size_t>(t.first_mode) + (column_major ? 1 : 0)].stride = 5;
+            }
+        }
+        CHECK(streamed(turned).operands.size() == 6);
+    }
 }
 
 TEST_CASE("streams: indices that a step mixes are no cut") {

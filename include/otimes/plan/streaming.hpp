@@ -116,28 +116,72 @@ OTIMES_ON_DEMAND inline bool has_several_results(const program& source) {
 
 OTIMES_ON_DEMAND inline std::int64_t round_to_allocation(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+/// True of a matrix in host memory that a GPU needs a copy of; factors with structure are read elsewhere.
+OTIMES_ON_DEMAND inline bool passes_through(const tensor& t) {
+    return t.binding >= 0 && t.space == memory_space::host &&
+           (t.role != tensor_role::factor || t.kind == factor_kind::dense);
+}
+
+/// The modes of a tensor as pack() nests them, those that follow each other without a gap as one: what its packed copy holds.
+OTIMES_ON_DEMAND inline std::vector<mode> modes_of_copy(const program& source, std::int32_t id) {
+    const auto all = source.modes_of(id);
+    std::vector<mode> modes(all.begin(), all.end());
+    std::ranges::stable_sort(modes, std::ranges::greater(), [](const mode& m) { return std::abs(m.stride); });
+    std::vector<mode> merged;
+    for (const mode& m : modes) {
+        if (m.extent == 1) {
+            continue;
+        }
+        if (!merged.empty() && merged.back().stride == m.stride * m.extent) {
+            merged.back() = {merged.back().extent * m.extent, m.stride};
+        } else {
+            merged.push_back(m);
+        }
+    }
+    return merged;
+}
+
+/// True of two inputs of which one copy serves both: the terms of a sum have one X, which each may see with other modes.
+OTIMES_ON_DEMAND inline bool share_copy(const program& source, const program_cut& cut, std::int32_t one,
+                                        std::int32_t other) {
+    const tensor& t = source.at(one);
+    const tensor& o = source.at(other);
+    if (t.role == tensor_role::output || o.role == tensor_role::output || t.binding != o.binding ||
+        t.scalar_bytes != o.scalar_bytes) {
+        return false;
+    }
+    const auto cut_of = [&](std::int32_t id) {
+        const std::int32_t k = cut.extent > 0 ? cut.mode[static_cast<std::size_t>(id)] : -1;
+        return k < 0 ? mode{0, 0} : source.modes_of(id)[static_cast<std::size_t>(k)];
+    };
+    return cut_of(one) == cut_of(other) && modes_of_copy(source, one) == modes_of_copy(source, other);
+}
+
+/// Which operand of a stage a tensor is, or shares the copy of: as an input, or as a result of another term of the same sum. -1: none.
+OTIMES_ON_DEMAND inline std::int32_t operand_of(const stream_stage& stage, std::int32_t id) {
+    const tensor& t = stage.source.at(id);
+    for (std::size_t i = 0; passes_through(t) && i < stage.operands.size(); ++i) {
+        const std::int32_t other = stage.operands[i].tensor;
+        const bool both_results = t.role == tensor_role::output && stage.source.at(other).role == tensor_role::output;
+        if (other == id || both_results || share_copy(stage.source, stage.cut, id, other)) {
+            return static_cast<std::int32_t>(i);
+        }
+    }
+    return -1;
+}
+
 /// The program of `count` indices of a stage's cut on the device: operands in device memory, without gaps.
 OTIMES_ON_DEMAND inline program on_device(const stream_stage& stage, std::int64_t count) {
     program p = stage.cut.extent > 0 ? slice_of(stage.source, stage.cut, count) : stage.source;
     const std::int32_t first = first_device_binding(stage.source);
-    const auto move = [&p](std::int32_t id, std::int32_t binding) {
-        pack(p, id);
-        tensor& t = p.tensors[static_cast<std::size_t>(id)];
-        t.space = memory_space::device;
-        t.alignment_log2 = 6;
-        t.binding = binding;
-    };
-    std::int32_t output = -1;  // binding of the result
-    for (std::size_t i = 0; i < stage.operands.size(); ++i) {
-        const std::int32_t id = stage.operands[i].tensor;
-        const std::int32_t binding = first + static_cast<std::int32_t>(i);
-        output = p.at(id).role == tensor_role::output ? binding : output;
-        move(id, binding);
-    }
-    for (std::size_t id = 0; id < p.tensors.size() && output >= 0; ++id) {
-        const tensor& t = p.tensors[id];
-        if (t.role == tensor_role::output && t.space == memory_space::host) {  // another term of the same sum
-            move(static_cast<std::int32_t>(id), output);
+    for (std::int32_t id = 0; id < static_cast<std::int32_t>(p.tensors.size()); ++id) {
+        const std::int32_t operand = operand_of(stage, id);
+        if (operand >= 0) {
+            pack(p, id);
+            tensor& t = p.tensors[static_cast<std::size_t>(id)];
+            t.space = memory_space::device;
+            t.alignment_log2 = 6;
+            t.binding = first + operand;
         }
     }
     return p;
@@ -151,27 +195,28 @@ OTIMES_ON_DEMAND inline stream_stage outline_of(const program& source, const pro
     const bool is_cut = cut.extent > 0;
     stage.slab_extent = is_cut ? extent : 0;
     stage.slab_count = is_cut ? (cut.extent + extent - 1) / extent : 1;
-    std::int32_t output = -1;  // position of the result among the operands
-    for (std::size_t id = 0; id < source.tensors.size(); ++id) {
-        const tensor& t = source.tensors[id];
-        const bool moves = t.role != tensor_role::factor || t.kind == factor_kind::dense;
-        if (t.binding < 0 || t.space != memory_space::host || !moves ||
-            (t.role == tensor_role::output && output >= 0)) {
-            continue;
+    std::vector<std::int32_t> operands(source.tensors.size(), -1);  // of each tensor
+    for (std::int32_t id = 0; id < static_cast<std::int32_t>(source.tensors.size()); ++id) {
+        const auto at = static_cast<std::size_t>(id);
+        operands[at] = operand_of(stage, id);
+        if (operands[at] < 0 && passes_through(source.at(id))) {
+            operands[at] = static_cast<std::int32_t>(stage.operands.size());
+            stage.operands.push_back({id, is_cut ? cut.mode[at] : -1, false, false});
         }
-        streamed_operand o;
-        o.tensor = static_cast<std::int32_t>(id);
-        o.cut_mode = is_cut ? cut.mode[id] : -1;
-        const auto is_mine = [&](std::int32_t other) {
-            return other == o.tensor ||
-                   (other >= 0 && t.role == tensor_role::output && source.at(other).role == tensor_role::output);
-        };
-        for (const step& s : source.steps) {  // what a step before has written needs no copy in
-            o.read = o.read || (!o.written && (is_mine(s.in) || is_mine(s.factor) || (is_mine(s.out) && s.add)));
-            o.written = o.written || is_mine(s.out);
+    }
+    const auto find = [&](std::int32_t id) -> streamed_operand* {
+        const std::int32_t at = id < 0 ? -1 : operands[static_cast<std::size_t>(id)];
+        return at < 0 ? nullptr : &stage.operands[static_cast<std::size_t>(at)];
+    };
+    for (const step& s : source.steps) {
+        for (const std::int32_t id : {s.in, s.factor, s.add ? s.out : -1}) {
+            if (streamed_operand* const o = find(id)) {
+                o->read = o->read || !o->written;  // what a step before has written needs no copy in
+            }
         }
-        output = t.role == tensor_role::output ? static_cast<std::int32_t>(stage.operands.size()) : output;
-        stage.operands.push_back(o);
+        if (streamed_operand* const o = find(s.out)) {
+            o->written = true;
+        }
     }
     stage.device = on_device(stage, extent);
     for (const streamed_operand& o : stage.operands) {

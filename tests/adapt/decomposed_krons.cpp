@@ -462,13 +462,91 @@ TEST_CASE_TEMPLATE("Cholesky decompositions of ill-conditioned triangles leave a
     };
     solves({few, one, kahan(12, 0.7)}, by::steps);
     solves({kahan(12, 0.5), one, few}, by::factors);
-    solves({kernel(6, 1e-8), one}, by::triangles);
+    solves({kernel(6, 1e-4), one}, by::triangles);
+    solves({kernel(6, 1e-8), one}, by::steps);
     solves({one, kernel(20, 1e-8)}, by::steps);
     solves({few, kernel(20, 1e-13), one}, by::factors);
     // Here K.solve() finds the factor singular to working precision.
     const matrix<Scalar> least = kernel(60, 100 * std::numeric_limits<double>::epsilon());
     CHECK_THROWS_AS(otimes::kron_lu<Scalar>{kron(least)}, otimes::singular_error);
     solves({least}, by::factors);
+}
+
+TEST_CASE_TEMPLATE("factors are solved with one by one at the ends of the range, too", Scalar,
+                   OTIMES_ONE_OF(double, float, std::complex<double>)) {
+    using real = real_of<Scalar>;
+    constexpr real epsilon = std::numeric_limits<real>::epsilon();
+    matrix<Scalar> close(20, 20);  // the kernel of points that lie close together
+    for (Eigen::Index i = 0; i < 20; ++i) {
+        for (Eigen::Index j = 0; j < 20; ++j) {
+            const real d = real(i - j) / real(80);
+            close(i, j) = Scalar(std::exp(-d * d) + (i == j ? 84 * epsilon : real(0)));
+        }
+    }
+    const int most = std::numeric_limits<real>::max_exponent;
+    // d: elements of the diagonal, over 2^power; b: of the right-hand sides
+    const auto solves = [&](real d, int power, int of_b) {
+        CAPTURE(power);
+        CAPTURE(of_b);
+        vector<Scalar> diagonal(2);
+        diagonal << Scalar(std::ldexp(real(2) * d, power)), Scalar(std::ldexp(real(1), power));
+        const int other = power > most || power < -most ? 0 : -power;
+        const matrix<Scalar> f = close * Scalar(std::ldexp(real(1), other));
+        const auto K = kron(diagonal.asDiagonal(), f);
+        matrix<Scalar> dense = matrix<Scalar>::Zero(40, 40);  // K over 2^(power + other)
+        dense.topLeftCorner(20, 20) = close * Scalar(real(2) * d);
+        dense.bottomRightCorner(20, 20) = close;
+        matrix<Scalar> b = dense * random<matrix<Scalar>>(40, 2, 5);
+        const auto leaves = [&](const matrix<Scalar>& solution) {
+            // of B and X over their powers of two
+            const matrix<Scalar> x = solution.unaryExpr([&](const Scalar& v) {
+                return otimes::detail::scaled_number<Scalar>(v, power + other - of_b).value();
+            });
+            return (dense * x - b).norm() / (epsilon * dense.norm() * x.norm());
+        };
+        const matrix<Scalar> right = b * Scalar(std::ldexp(real(1), of_b));
+        const otimes::kron_llt<Scalar> llt(K);
+        REQUIRE(llt.solves_by_factors());
+        CHECK(leaves(llt.solve(right)) < 16);
+        const otimes::kron_lu<Scalar> lu(K);
+        REQUIRE(lu.solves_by_factors());
+        CHECK(leaves(lu.solve(right)) < 16);
+    };
+    for (const int of_b : {0, most * 3 / 10, -most * 3 / 10}) {
+        solves(1, 0, of_b);
+        solves(1, most * 3 / 4, of_b);
+        solves(1, -most * 3 / 4, of_b);
+    }
+    solves(1, -most - 6, -most * 3 / 4);  // the diagonal's inverse is not finite
+    const matrix<Scalar> none(0, 0);
+    for (const auto& K : {kron(close, none), kron(none, close)}) {
+        CHECK(otimes::kron_llt<Scalar>(K).solve(matrix<Scalar>(0, 3)).cols() == 3);
+        CHECK(otimes::kron_lu<Scalar>(K).solve(matrix<Scalar>(0, 3)).cols() == 3);
+    }
+}
+
+TEST_CASE("steps of refinement take a right-hand side that is an expression once") {
+    matrix_d close(20, 20);
+    for (Eigen::Index i = 0; i < 20; ++i) {
+        for (Eigen::Index j = 0; j < 20; ++j) {
+            const double d = static_cast<double>(i - j) / 80;
+            close(i, j) = std::exp(-d * d) + (i == j ? 1e-8 : 0);
+        }
+    }
+    const otimes::kron_llt<double> llt{kron(close)};
+    const otimes::kron_lu<double> lu{kron(close)};
+    REQUIRE(llt.refines());
+    REQUIRE(lu.refines());
+    int calls = 0;
+    const auto b = vector_d::NullaryExpr(20, [&calls](Eigen::Index i) {
+        ++calls;
+        return std::sin(static_cast<double>(i));
+    });
+    const vector_d x = llt.solve(b);
+    CHECK(calls == 20);
+    const vector_d y = lu.solve(b);
+    CHECK(calls == 40);
+    CHECK(near(matrix_d(close * x), matrix_d(close * y), 1e-6));
 }
 
 TEST_CASE("values of more factors than fit are refused before anything is multiplied") {

@@ -50,9 +50,9 @@ TEST_CASE("terms of a sum that differ in shape after a factor was resized") {
         check_refused(
             shifted, X,
             "otimes: a sum of 2 terms: part 1 is kron(F1, F2), " + shape + ", part 2 is kron(F1), 12 x 12" + resized);
-        check_refused(
-            added, X,
-            "otimes: a sum of 2 terms: part 1 is kron(F1, F2), " + shape + ", part 2 is kron(F1), 12 x 12" + resized);
+        check_refused(added, X,
+                      "otimes: a sum of 2 terms: part 1 is kron(F1, F2), " + shape +
+                          ", part 2 is a diagonal matrix, 12 x 12" + resized);
         CHECK_THROWS_AS(y = product, otimes::shape_error);
     }
     CHECK(y == matrix_d::Constant(3, 2, 7.0));
@@ -70,14 +70,18 @@ TEST_CASE("parts of a product that fit no more after a matrix was resized") {
     A = random(8, 8, 15);
     check_refused(
         S, X,
-        "otimes: a product of 3 operators: part 1 is kron(F1), 5 x 12, part 2 is kron(F1, F2), 24 x 24" + resized);
+        "otimes: a product of 3 operators: part 1 is a sparse matrix, 5 x 12, part 2 is kron(F1, F2), 24 x 24" +
+            resized);
     A = random(2, 2, 16);
     check_refused(
-        S, X, "otimes: a product of 3 operators: part 1 is kron(F1), 5 x 12, part 2 is kron(F1, F2), 6 x 6" + resized);
+        S, X,
+        "otimes: a product of 3 operators: part 1 is a sparse matrix, 5 x 12, part 2 is kron(F1, F2), 6 x 6" + resized);
     A = random(4, 4, 17);
     W = random(5, 7, 18).sparseView();
     check_refused(
-        S, X, "otimes: a product of 3 operators: part 1 is kron(F1), 5 x 7, part 2 is kron(F1, F2), 12 x 12" + resized);
+        S, X,
+        "otimes: a product of 3 operators: part 1 is a sparse matrix, 5 x 7, part 2 is kron(F1, F2), 12 x 12" +
+            resized);
     W = random(9, 12, 19).sparseView();
     CHECK(S.rows() == 9);
     CHECK(distance(matrix_d(S * random(9, 2, 20)),

@@ -103,7 +103,7 @@ OTIMES_ON_DEMAND inline std::int32_t first_device_binding(const program& source)
 
 /// True of a program that writes several results, as a product of operators does that are applied one after the other: what lies between two of them is
 /// a result of its own, which is read again. Such results do not pass through a GPU together. Several that are overwritten are no terms of one sum;
-/// where the last one is added to, the lowering's notes tell what lies between, of the first 64 bindings (else the run refuses it).
+/// where the last one is added to, the lowering's notes tell what lies between (of the first 64 bindings: else the run refuses it).
 OTIMES_ON_DEMAND inline bool has_several_results(const program& source) {
     std::ptrdiff_t overwritten = 0;
     return std::ranges::any_of(source.steps, [&](const step& s) {

@@ -11,7 +11,8 @@
 ///     det K = alpha^n * prod_k det(F_k)^(n / n_k),  n = n_1 * .. * n_N          rank K = prod_k rank F_k
 ///
 /// (Van Loan, The ubiquitous Kronecker product, 2000; Horn and Johnson, Topics in Matrix Analysis, chapter 4.)
-/// Cost: the factors' decompositions, O(n_k^3) each; solving is one or two applications of K. Identities, permutations and diagonals
+/// Cost: the factors' decompositions, O(n_k^3) each; solving is one or two applications of K, three or five with steps of refinement, or a solve with
+/// each factor (inverted_kron.hpp). Identities, permutations and diagonals
 /// (also sparse ones) are decomposed without any work and stay what they are; others become dense, within a limit (factors.hpp).
 /// Errors: singular_error for NaN and Inf where an algorithm does not pass them on, budget_error beyond that limit.
 #pragma once
@@ -276,7 +277,7 @@ public:
     bool is_finite = true;
     real rcond = real(1);
 
-    /// @throws singular_error unless K is positive definite; shape_error
+    /// @throws singular_error unless K is positive definite; budget_error
     explicit cholesky_of_factors(const kron_expr<Scalar>& k) : k_(k) {
         const Scalar alpha = k.node().alpha();
         require_scalar(std::imag(alpha) == real(0) && std::real(alpha) != real(0));
@@ -341,7 +342,7 @@ private:
         lower.append(owned_diagonal<Scalar>(roots));
         inverse_lower.append(dense_vector<Scalar>(roots.cwiseInverse()));
         dense_vector<Scalar> inverted = d.cwiseInverse().template cast<Scalar>();
-        is_finite = is_finite && inverted.allFinite();
+        is_finite = is_finite && all_finite(inverted);
         inverse.append(std::move(inverted));
         for (kron_over_powers<Scalar>* const all : {&own, &triangles}) {  // of triangles the inverse stands for it
             all->append(dense_vector<Scalar>(d.template cast<Scalar>()));
@@ -400,7 +401,7 @@ public:
     using RealScalar = detail::real_of<Scalar>;
 
     /// The lower triangles of the factors are read, the diagonals of which must be real. Factors, and the scalar, may be negative (definite) where
-    /// the product is positive, as kron(-A, -B). @throws shape_error, singular_error where K is not positive definite
+    /// the product is positive, as kron(-A, -B). @throws shape_error, singular_error where K is not positive definite, budget_error
     explicit kron_llt(const kron_expr<Scalar>& k) {
         eigen::require_square_factors(k, "Cholesky decomposition", "For least squares use pseudoInverse().");
         eigen::require_finite_scalar(k, "Cholesky decomposition");
@@ -412,7 +413,8 @@ public:
         rcond_ = factors.rcond;
         const auto reciprocal = eigen::reciprocal(Scalar(size));
         how_ = eigen::refinement_for(factors.of_inverse, /*of_image=*/true);
-        const bool by_triangles = factors.of_lower.of_image() <= eigen::allowed_by_triangles;
+        // Of the second product, by L^-H, the roundings come back through L^H: with h = L^H x, |(|L| |L^-1|)^H| |x|, which is of_lower's again.
+        const bool by_triangles = !eigen::loses_digits(factors.of_lower.of_image());
         eigen::factors_apart<Scalar> apart;  // made before the inverses are gone
         if (!by_triangles) {
             apart = eigen::factors_apart<Scalar>(factors.triangles, factors.inverse, reciprocal);
@@ -454,7 +456,8 @@ public:
     [[nodiscard]] bool solves_by_triangles() const noexcept { return by_triangles_; }
     /// Whether solve() takes steps of refinement, where the triangles' inverses would leave a larger residual too.
     [[nodiscard]] bool refines() const noexcept { return how_.steps > 0; }
-    /// Whether solve() substitutes with each L_k and L_k^H, where two steps of refinement would be too few.
+    /// Whether solve() substitutes with each L_k and L_k^H (of factors with structure it applies the inverses), where two steps of refinement would be
+    /// too few.
     [[nodiscard]] bool solves_by_factors() const noexcept { return how_.by_factors; }
     /// X with K X = B, rows(K) = rows(B). The inverses of the factors are applied, one chain, or two where solves_by_triangles(), three or five
     /// where refines(); where solves_by_factors() each factor is solved with. @throws shape_error
@@ -463,7 +466,7 @@ public:
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         eigen::require_rows(lower_, b.rows(), b.cols());
-        if (how_.by_factors && b.cols() > 0) {
+        if (how_.by_factors && b.size() > 0) {
             return result_type(substituted<scalar>(b.derived()));
         }
         if (by_triangles_) {

@@ -97,10 +97,6 @@ detail::real_of<Scalar> amplification_of(const dense_matrix<Scalar>& f, const de
 /// to 4 (docs/algebra/solving.md).
 inline constexpr int allowed_roundings = 16;
 
-/// The amplification of a Cholesky decomposition's L up to which two products with the triangles' inverses leave at most as many: up to 10 were measured
-/// (docs/algebra/solving.md). That of L^H says nothing: its columns are its rows.
-inline constexpr int allowed_by_triangles = 64;
-
 /// True of a residual of so many roundings, larger than that of a solve.
 template <class Real>
 bool loses_digits(Real roundings) noexcept {
@@ -335,17 +331,22 @@ detail::scaled_number<Scalar> reciprocal(const Scalar& x) {
 /// K^-1 B, with so many steps X += K^-1 (B - K X).
 template <class Result, class Kron, class Rhs>
 Result refined(const Kron& k, const Kron& inverse, int steps, const Rhs& b) {
-    Result x = inverse * b;
+    if (steps == 0) {
+        Result x = inverse * b;
+        return x;
+    }
+    const typename Eigen::internal::nested_eval<Rhs, 3>::type right(b);  // once, what it is may be random
+    Result x = inverse * right;
     for (int step = 0; step < steps; ++step) {
-        Result residual = b.template cast<typename Result::Scalar>();
+        Result residual = right.template cast<typename Result::Scalar>();
         residual.noalias() -= k * x;
         x.noalias() += inverse * residual;
     }
     return x;
 }
 
-/// The factors of a kron that is solved with factor by factor: a matrix over a power of two each, or the inverse of one with structure. No power is
-/// dealt out.
+/// The factors of a kron that is solved with factor by factor, each over a power of two: a matrix, or the inverse of one with structure. The powers of
+/// all are multiplied by last, and columns on their way that come near the ends of the range are brought to its middle.
 template <class Scalar>
 class factors_apart {
 public:
@@ -364,14 +365,16 @@ public:
                 kept.exponent = part.exponent;
                 kept.dense = true;
             } else if (part.is == form::diagonal) {
-                kept.inverse = owned_diagonal<Scalar>(dense_vector<Scalar>(inverted.diagonal));
+                kept.exponent = middle_exponent(part.diagonal, inverted.diagonal);
+                kept.inverse =
+                    owned_diagonal<Scalar>(inverse_over_power(part.diagonal, inverted.diagonal, kept.exponent));
             } else {
                 kept.inverse = inverted.fixed;
             }
         }
     }
-    /// X with K X = B. The factors that have structure by their inverses, at once; then the others by solve_with(matrix, right), which returns what solves
-    /// matrix * X = right; last all powers of two.
+    /// X with K X = B, which is not empty. The factors that have structure by their inverses, at once; then the others by solve_with(matrix, right), which
+    /// returns what solves matrix * X = right; last all powers of two.
     template <class To, class Rhs, class SolveWith>
     [[nodiscard]] dense_matrix<To> solve(const Rhs& b, const SolveWith& solve_with) const {
         kron_node<Scalar> structured;
@@ -383,7 +386,11 @@ public:
             exponent -= f.exponent;
         }
         structured.set_alpha(scalar_.value_over(scalar_.exponent()));
-        dense_matrix<To> x = kron_expr<Scalar>(std::move(structured)) * b.template cast<To>().eval();
+        dense_matrix<To> x = b.template cast<To>();
+        std::vector<int> of_column(static_cast<std::size_t>(x.cols()), 0);  // powers of two that it has been divided by
+        bring_to_middle(x, of_column);
+        x = dense_matrix<To>(kron_expr<Scalar>(std::move(structured)) * x);
+        bring_to_middle(x, of_column);
         for (std::size_t k = 0; k < factors_.size(); ++k) {
             if (factors_[k].dense) {
                 Eigen::Index inner = 1;
@@ -391,10 +398,14 @@ public:
                     inner *= extents[behind];
                 }
                 x = solved_at(factors_[k].matrix, inner, x, solve_with);
+                bring_to_middle(x, of_column);
                 extents[k] = factors_[k].matrix.cols();
             }
         }
-        multiply_by_power(x, exponent);
+        for (Eigen::Index j = 0; j < x.cols(); ++j) {
+            auto column = x.col(j);
+            multiply_by_power(column, exponent + of_column[static_cast<std::size_t>(j)]);
+        }
         return x;
     }
 
@@ -405,6 +416,39 @@ private:
         int exponent = 0;
         bool dense = false;
     };
+    /// The middle of the powers of two of a diagonal's elements, but for those whose inverse is taken as 0.
+    [[nodiscard]] static int middle_exponent(const dense_vector<Scalar>& d, const dense_vector<Scalar>& inverse) {
+        std::int64_t least = std::numeric_limits<std::int64_t>::max();
+        std::int64_t most = std::numeric_limits<std::int64_t>::lowest();
+        for (Eigen::Index i = 0; i < d.size(); ++i) {
+            if (inverse(i) != Scalar(0)) {
+                const std::int64_t e = detail::scaled_number<Scalar>(d(i)).exponent();
+                least = (std::min)(least, e);
+                most = (std::max)(most, e);
+            }
+        }
+        return least <= most ? static_cast<int>((least + most) / 2) : 0;
+    }
+    /// The inverses of d(i) / 2^exponent, which are in the range where those of d(i) may not be.
+    [[nodiscard]] static dense_vector<Scalar> inverse_over_power(const dense_vector<Scalar>& d,
+                                                                 const dense_vector<Scalar>& inverse, int exponent) {
+        return dense_vector<Scalar>::NullaryExpr(d.size(), [&](Eigen::Index i) {
+            return inverse(i) == Scalar(0) ? Scalar(0)
+                                           : Scalar(Scalar(1) / detail::scaled_number<Scalar>(d(i), -exponent).value());
+        });
+    }
+    /// Divides the columns whose largest elements are beyond an eighth of the range's exponents by their powers of two, which it adds to `of_column`.
+    template <class To>
+    static void bring_to_middle(dense_matrix<To>& x, std::vector<int>& of_column) {
+        for (Eigen::Index j = 0; j < x.cols(); ++j) {
+            auto column = x.col(j);
+            const int exponent = exponent_of_largest(column);
+            if (std::abs(exponent) > std::numeric_limits<detail::real_of<To>>::max_exponent / 8) {
+                multiply_by_power(column, -exponent);
+                of_column[static_cast<std::size_t>(j)] += exponent;
+            }
+        }
+    }
     /// kron(I, F^-1, I) x, the last identity of order `inner`: each block of x's columns, inner x m, is transposed for F's decomposition.
     template <class To, class SolveWith>
     [[nodiscard]] static dense_matrix<To> solved_at(const dense_matrix<Scalar>& f, Eigen::Index inner,
@@ -516,7 +560,7 @@ public:
     template <class Result, class Rhs>
     [[nodiscard]] Result solve(const Rhs& b) const {
         using scalar = typename Result::Scalar;
-        if (refinement_.by_factors && b.cols() > 0) {
+        if (refinement_.by_factors && b.size() > 0) {
             return Result(solve_by_factors<scalar>(b));
         }
         return refined<Result>(own_, inverse_, refinement_.steps, b);

@@ -534,6 +534,7 @@ template <class Product, class Matrix>
 auto diagonal_of_product(const Product& y, const Matrix& z) {
     using scalar = detail::common_scalar<typename Product::Scalar, typename Matrix::Scalar>;
     const Eigen::Index n = (std::min)(y.rows(), z.cols());
+    require_inner_extent(y, z);  // which may have been resized since the product was written
     if constexpr (!product_expression<Product>) {
         const typename Product::PlainObject value(y);
         return Eigen::Matrix<scalar, Eigen::Dynamic, 1>((value * z).diagonal());

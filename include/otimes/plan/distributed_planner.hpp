@@ -272,6 +272,7 @@ OTIMES_COLD inline std::vector<rejected_candidate> rejected_for(const distributi
                                                                 dtype type) {
     const auto bytes = static_cast<std::int64_t>(element_bytes(type));
     std::vector<rejected_candidate> rejected;
+    rejected.reserve(losers.size());
     for (const distribution_candidate& loser : losers) {
         rejected.push_back({distribution_search::kind_of(loser),
                             three_digits(loser.seconds / (std::max)(chosen.seconds, 1e-12)) + "x the time, " +

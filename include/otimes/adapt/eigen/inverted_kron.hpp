@@ -418,7 +418,7 @@ private:
     };
     /// The middle of the powers of two of a diagonal's elements, but for those whose inverse is taken as 0.
     [[nodiscard]] static int middle_exponent(const dense_vector<Scalar>& d, const dense_vector<Scalar>& inverse) {
-        std::int64_t least = std::numeric_limits<std::int64_t>::max();
+        std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
         std::int64_t most = std::numeric_limits<std::int64_t>::lowest();
         for (Eigen::Index i = 0; i < d.size(); ++i) {
             if (inverse(i) != Scalar(0)) {

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include <otimes/plan/cut.hpp>
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -14,19 +16,9 @@ namespace otimes::backend {
 
 namespace {
 
-/// Neighbouring modes that are nested are one, and modes of extent 1 are none.
+/// One mode at least.
 std::vector<mode> merged_modes(std::span<const mode> given) {
-    std::vector<mode> modes;
-    for (const mode& m : given) {
-        if (m.extent == 1) {
-            continue;
-        }
-        if (!modes.empty() && modes.back().stride == m.stride * m.extent) {
-            modes.back() = {modes.back().extent * m.extent, m.stride};
-        } else {
-            modes.push_back(m);
-        }
-    }
+    std::vector<mode> modes = planning::merged_modes(given);
     if (modes.empty()) {
         modes.push_back({1, 1});
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -214,9 +215,8 @@ OTIMES_ON_DEMAND inline program slice_of(const program& source, const program_cu
     return slice;
 }
 
-/// Gives tensor `id` strides without gaps, its modes nested as they are now (largest stride outermost). Returns the modes as
-/// they were, outermost first.
-OTIMES_ON_DEMAND inline std::vector<mode> pack(program& p, std::int32_t id) {
+/// The modes of tensor `id`, as positions in `p.modes`, from the largest stride to the smallest.
+OTIMES_ON_DEMAND inline std::vector<std::int32_t> memory_order(const program& p, std::int32_t id) {
     const tensor& t = p.at(id);
     std::vector<std::int32_t> order;
     const auto stride = [&p](std::int32_t k) { return std::abs(p.modes[static_cast<std::size_t>(k)].stride); };
@@ -227,6 +227,29 @@ OTIMES_ON_DEMAND inline std::vector<mode> pack(program& p, std::int32_t id) {
         }
         order.insert(order.begin() + static_cast<std::ptrdiff_t>(at), k);
     }
+    return order;
+}
+
+/// Modes, outermost first, of which those that follow each other without a gap are one, and those of extent 1 are none.
+OTIMES_ON_DEMAND inline std::vector<mode> merged_modes(std::span<const mode> given) {
+    std::vector<mode> modes;
+    for (const mode& m : given) {
+        if (m.extent == 1) {
+            continue;
+        }
+        if (!modes.empty() && modes.back().stride == m.stride * m.extent) {
+            modes.back() = {modes.back().extent * m.extent, m.stride};
+        } else {
+            modes.push_back(m);
+        }
+    }
+    return modes;
+}
+
+/// Gives tensor `id` strides without gaps, its modes nested as they are now (largest stride outermost). Returns the modes as
+/// they were, outermost first.
+OTIMES_ON_DEMAND inline std::vector<mode> pack(program& p, std::int32_t id) {
+    const std::vector<std::int32_t> order = memory_order(p, id);
     std::vector<mode> before;
     before.reserve(order.size());
     for (const std::int32_t k : order) {

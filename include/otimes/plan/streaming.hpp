@@ -122,23 +122,14 @@ OTIMES_ON_DEMAND inline bool passes_through(const tensor& t) {
            (t.role != tensor_role::factor || t.kind == factor_kind::dense);
 }
 
-/// The modes of a tensor as pack() nests them, those that follow each other without a gap as one: what its packed copy holds.
+/// What the packed copy of a tensor holds: its modes as pack() nests them, merged.
 OTIMES_ON_DEMAND inline std::vector<mode> modes_of_copy(const program& source, std::int32_t id) {
-    const auto all = source.modes_of(id);
-    std::vector<mode> modes(all.begin(), all.end());
-    std::ranges::stable_sort(modes, std::ranges::greater(), [](const mode& m) { return std::abs(m.stride); });
-    std::vector<mode> merged;
-    for (const mode& m : modes) {
-        if (m.extent == 1) {
-            continue;
-        }
-        if (!merged.empty() && merged.back().stride == m.stride * m.extent) {
-            merged.back() = {merged.back().extent * m.extent, m.stride};
-        } else {
-            merged.push_back(m);
-        }
+    std::vector<mode> modes;
+    modes.reserve(static_cast<std::size_t>(source.at(id).mode_count));
+    for (const std::int32_t k : memory_order(source, id)) {
+        modes.push_back(source.modes[static_cast<std::size_t>(k)]);
     }
-    return merged;
+    return merged_modes(modes);
 }
 
 /// True of two inputs of which one copy serves both: the terms of a sum have one X, which each may see with other modes.

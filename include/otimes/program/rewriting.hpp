@@ -75,12 +75,13 @@ struct rewrites {
 /// What explain says about a program and its steps do not: like the rules no part of what it computes. Bits are those of the first 64
 /// bindings or scalars. All 0: nothing is said.
 struct lowering_notes {
-    bool operator_apart;              ///< it reads the result of an operator that was applied before
-    bool term_apart;                  ///< likewise the value of a term that is no matrix in memory
-    std::int32_t factors_saved;       ///< factors of the formula that it need not apply, since terms share results
-    std::int32_t terms_saved;         ///< terms that it need not add up by themselves, likewise
-    std::uint64_t unit_scalars;       ///< those that were 1
-    std::uint64_t scratch_bindings;   ///< what lies between two of its products
+    bool operator_apart;         ///< it reads the result of an operator that was applied before
+    bool term_apart;             ///< likewise the value of a term that is no matrix in memory
+    std::int32_t factors_saved;  ///< factors of the formula that it need not apply, since terms share results
+    std::int32_t terms_saved;    ///< terms that it need not add up by themselves, likewise
+    std::uint64_t unit_scalars;  ///< those that were 1
+    std::uint64_t
+        scratch_bindings;  ///< what lies between two of its products; it keeps them off a GPU (plan/streaming.hpp)
     std::uint64_t repeated_bindings;  ///< matrices that lie where the first that it reads does
     static constexpr bool has(std::uint64_t bits, std::int32_t k) noexcept {
         return k >= 0 && k < 64 && (bits >> k & 1u) != 0;

@@ -38,6 +38,8 @@ struct staying_factor_shape {
     static constexpr int vector = 16 / int(sizeof(scalar)), warpgroups = 2, threads = 128 * warpgroups;
     static constexpr int warps = threads / 32;
     static constexpr int warp_fibres = 16, fibres = warp_fibres * warps, new_indices = NewIndices;
+    static constexpr int held = NewIndices / 2;                // sums of a thread
+    static constexpr int sums_read_for = doubles ? 16 : held;  // whose elements of Y are read at once
     static_assert(NewIndices % 8 == 0 && NewIndices >= 32 && NewIndices <= 128);
     // Panels: the first long_panels have panel_steps steps, the others one less.
     static constexpr int steps = Steps, most_steps = doubles ? 3 : 4, panels = (Steps + most_steps - 1) / most_steps;
@@ -322,7 +324,7 @@ __global__ void __launch_bounds__(Shape::threads)
     }
 
     own_sum<scalar, Shape::sums_up> own;
-    constexpr int held = N / 2;
+    constexpr int held = Shape::held;
     // As the unit leaves them: of this tile, of a panel (doubles: what store_rows_staged reads of Y).
     scalar rC[held], rD[held];
 #pragma unroll
@@ -351,7 +353,7 @@ __global__ void __launch_bounds__(Shape::threads)
     };
     // What Y holds is added before anything is stored, as in blocked_multiply.
     const bool adds = !is_zero(arguments.beta);
-    constexpr int of_part = Shape::doubles ? 16 : held;  // sums whose elements of Y are read at once
+    constexpr int of_part = Shape::sums_read_for;
     const scalar scale = adds ? scalar(1) : arguments.alpha;
     // Rows of Y that go by 16 bytes, or whose neighbours in q are no neighbours in memory. visit(Y, count, sum(e), left): the pieces of this lane. (The
     // stride of floats is asked for at each piece: stores that follow each other faster were measured to take longer, 1.97 copies of X and Y for 1.73 at
@@ -431,7 +433,7 @@ __global__ void __launch_bounds__(Shape::threads)
         const auto with_y_by = [&](const auto& read) {
 #pragma unroll
             for (int first = 0; first < held; first += of_part) {
-                scalar rV[of_part];  // as rC from `first` on
+                scalar rV[Shape::sums_read_for];  // as rC from `first` on (g++ 13.3 takes no local constant here)
                 if constexpr (Reads) {
 #pragma unroll
                     for (int c = first; c < first + of_part; ++c)

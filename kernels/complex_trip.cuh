@@ -87,20 +87,24 @@ __device__ __forceinline__ void complex_trip(const typename Group::scalar* sFrom
         int offset[packs];               // last mode: of each fibre; inner mode: of each access, at p = t
         bool inside[packs];
         int outer_index[accesses], inner_index[accesses];
+        // As in matrix_trip, behind the end: the item's first fibre.
+        const unsigned spare = fibres % per_item == 0 ? 0u : unsigned(item * per_item);
         if constexpr (shape::last_mode) {
 #pragma unroll
             for (int j = 0; j < packs; ++j) {
                 const int fibre = item * per_item + shape::row_of(g) + 8 * j;
                 inside[j] = fibre < fibres;
-                offset[j] = (inside[j] ? tile_offset<Group, Step, Part, 0, level - 1>(fibre) : 0) + t;
+                offset[j] = (inside[j] ? tile_offset<Group, Step, Part, 0, level - 1>(fibre)
+                                       : tile_offset<Group, Step, Part, 0, level - 1>(int(spare))) +
+                            t;
             }
         } else {
 #pragma unroll
             for (int s = 0; s < accesses; ++s) {
                 const unsigned first = unsigned((item * accesses + s) * 8 + g) * wide;
                 inside[s] = first < unsigned(fibres);
-                outer_index[s] = inside[s] ? int(first / unsigned(inner)) : 0;
-                inner_index[s] = inside[s] ? int(first % unsigned(inner)) : 0;
+                outer_index[s] = int(inside[s] ? first / unsigned(inner) : spare / unsigned(inner));
+                inner_index[s] = int(inside[s] ? first % unsigned(inner) : spare % unsigned(inner));
                 offset[s] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index[s]) +
                             tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index[s]) + t * stride;
             }

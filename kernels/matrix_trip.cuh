@@ -693,20 +693,23 @@ __device__ __forceinline__ void matrix_trip(const typename Group::scalar* sFrom,
         bool inside[packs];
         int outer_index[halves], inner_index[halves];
         int lane_offset[halves];  // inner mode: where this lane's p = t of each access stands
+        // A lane behind the end multiplies the item's first fibre, which no other warp writes, and stores nothing.
+        const unsigned spare = fibres % per_item == 0 ? 0u : unsigned(item * per_item);
         if constexpr (shape::last_mode) {
 #pragma unroll
             for (int j = 0; j < packs; ++j) {
                 const int fibre = item * per_item + g + 8 * j;
                 inside[j] = fibre < fibres;
-                offset[j] = inside[j] ? tile_offset<Group, Step, Part, 0, level - 1>(fibre) : 0;
+                offset[j] = inside[j] ? tile_offset<Group, Step, Part, 0, level - 1>(fibre)
+                                      : tile_offset<Group, Step, Part, 0, level - 1>(int(spare));
             }
         } else {
 #pragma unroll
             for (int s = 0; s < halves; ++s) {
                 const unsigned first = unsigned((item * halves + s) * 8 + g) * wide;
                 inside[s] = first < unsigned(fibres);
-                outer_index[s] = inside[s] ? int(first / unsigned(inner)) : 0;
-                inner_index[s] = inside[s] ? int(first % unsigned(inner)) : 0;
+                outer_index[s] = int(inside[s] ? first / unsigned(inner) : spare / unsigned(inner));
+                inner_index[s] = int(inside[s] ? first % unsigned(inner) : spare % unsigned(inner));
                 offset[s] = tile_offset<Group, Step, Part, 0, level - 1>(outer_index[s]) +
                             tile_offset<Group, Step, 1, level + 1, Group::run_level>(inner_index[s]);
                 lane_offset[s] = Group::place(offset[s] + (blocks > 1 ? 0 : t * stride));

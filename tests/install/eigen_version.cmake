@@ -29,7 +29,8 @@ foreach(case IN ITEMS "3;refused" "4;accepted")
        "#define EIGEN_WORLD_VERSION 3\n#define EIGEN_MAJOR_VERSION ${major}\n#define EIGEN_MINOR_VERSION 0\n")
   file(WRITE "${folder}/CMakeLists.txt"
        "cmake_minimum_required(VERSION 3.25)\nproject(check LANGUAGES NONE)\ninclude(\"${module}\")\notimes_find_eigen()\n")
-  execute_process(COMMAND "${CMAKE_COMMAND}" -S "${folder}" -B "${folder}/build" -D "OTIMES_EIGEN_DIR=${folder}/eigen"
+  execute_process(COMMAND "${CMAKE_COMMAND}" -G "${generator}" -S "${folder}" -B "${folder}/build" -D
+                          "OTIMES_EIGEN_DIR=${folder}/eigen"
                   RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(wanted STREQUAL "accepted" AND NOT code EQUAL 0)
     message(FATAL_ERROR "Eigen 3.${major} must be accepted:\n${output}")

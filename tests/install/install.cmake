@@ -24,5 +24,5 @@ endif()
 # Which Eigen is accepted: 3.3 is too old, 3.4 and 5 serve.
 add_test(NAME install.eigen_version
          COMMAND "${CMAKE_COMMAND}" -D "module=${PROJECT_SOURCE_DIR}/cmake/otimes_eigen.cmake" -D
-                 "folder=${CMAKE_CURRENT_BINARY_DIR}/install/eigen_version" -P
+                 "folder=${CMAKE_CURRENT_BINARY_DIR}/install/eigen_version" -D "generator=${CMAKE_GENERATOR}" -P
                  "${CMAKE_CURRENT_SOURCE_DIR}/install/eigen_version.cmake")

@@ -133,4 +133,36 @@ TEST_CASE_TEMPLATE("outer groups store by way of shared memory", Scalar, float, 
     }
 }
 
+// 40 fibres, of which a warp takes 32 at a time: of the second warp's lanes three quarters have none, and must not multiply one that another warp
+// replaces meanwhile. What they multiply shows in the others' bits: an infinity sends all of a warp's fibres to multiply-adds.
+TEST_CASE_TEMPLATE("lanes without a fibre look at none of another warp's", Scalar, float, c64) {
+    using outer = group<Scalar, 1, 40, 64, e<24>, e<16>, trips<unit<1>>>;
+    const auto image = [](double first) {
+        fused_problem<outer> problem({1, 1, 40}, what::plain);
+        matrix_in_memory<Scalar> x(1, problem.in, 40, 0, 0);
+        matrix_in_memory<Scalar> y(1, problem.out, 40, 0, 0);
+        x.fill(problem.stream);
+        x[0] = make<Scalar>(first);
+        group_arguments<Scalar> arguments{};
+        arguments.x = x.data();
+        arguments.y = y.data();
+        arguments.x_line_stride = x.line_stride;
+        arguments.y_line_stride = y.line_stride;
+        arguments.inner = 40;
+        arguments.x_inner = x.inner_stride;
+        arguments.y_inner = y.inner_stride;
+        problem.run(arguments, false);
+        std::vector<Scalar> last;  // of the second warp
+        for (index i = 0; i < problem.out; ++i) {
+            for (index m = 32; m < 40; ++m) {
+                last.push_back(y[i * 40 + m]);
+            }
+        }
+        return last;
+    };
+    const std::vector<Scalar> usual = image(1.0);
+    const std::vector<Scalar> beside = image(std::numeric_limits<double>::infinity());
+    CHECK(std::memcmp(usual.data(), beside.data(), usual.size() * sizeof(Scalar)) == 0);
+}
+
 }  // namespace kernel_tests

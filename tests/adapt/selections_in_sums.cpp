@@ -268,6 +268,19 @@ TEST_CASE("norms, traces, plans and texts of sums with selections") {
     CHECK(otimes::explain(S * matrix_d(random(5, 2, 73))).find("flops") != std::string::npos);
 }
 
+TEST_CASE("the norm of a sum with a selection takes a few of its columns") {
+    const matrix_d A = random(4, 4, 74), B = random(3, 3, 75);
+    std::vector<int> seen;
+    for (int i = 0; i < 300; ++i) seen.push_back((37 * i) % 12);
+    const otimes::sum_expr<double> S = kron(A, B)(seen, seen) + 0.5 * otimes::identity();
+    const matrix_d s = picked_of<double>(dense_kron(A, B), seen, seen) + 0.5 * matrix_d::Identity(300, 300);
+    CHECK(S.norm() == doctest::Approx(s.norm()));
+    if (!support::allocations_are_counted()) return;
+    const support::allocation_counter counter;
+    CHECK(S.norm() > 0);
+    CHECK(counter.seen().total_bytes <= 12 * sizeof(double) * (16 + 9 + seen.size()));
+}
+
 TEST_CASE("the diagonal of W * K * W.transpose() with one factor takes the stored elements of W") {
     const matrix_d A = random(50, 50, 91);
     Eigen::SparseMatrix<double> W(60, 50);

@@ -175,7 +175,7 @@ std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view,
     const auto& operand = *static_cast<const callback_operand*>(view.data);
     result.clear();
     result.reserve(static_cast<std::size_t>(view.rows));
-    if (operand.element != nullptr) {
+    if (operand.element != nullptr && operand.column == nullptr) {
         for (std::int64_t i = 0; i < view.rows; ++i) {
             result.push_back(callback_element<Scalar>(factor, operand, i, j));
         }
@@ -183,10 +183,14 @@ std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view,
     }
     const auto apply = [&](auto zero) {
         using value = decltype(zero);
-        std::vector<value> unit(static_cast<std::size_t>(view.cols), value(0));
         std::vector<value> column(static_cast<std::size_t>(view.rows), value(0));
-        unit[static_cast<std::size_t>(j)] = value(1);
-        operand.apply(operand.object, factor.transposed(), unit.data(), column.data(), 1);
+        if (operand.column != nullptr) {
+            operand.column(operand.object, factor.transposed(), j, column.data());
+        } else {
+            std::vector<value> unit(static_cast<std::size_t>(view.cols), value(0));
+            unit[static_cast<std::size_t>(j)] = value(1);
+            operand.apply(operand.object, factor.transposed(), unit.data(), column.data(), 1);
+        }
         for (const value& v : column) {
             result.push_back(stored_value<Scalar>(factor, &v, 0));
         }

@@ -133,13 +133,11 @@ public:
     }
     /// As S(i, j).
     [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
-    /// The selected entries. The only way to form them. Cost: the number of factors for each, and an application for each of a function.
+    /// The selected entries. The only way to form them. Cost: the number of factors for each, and for each column an application of a function.
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
         DenseMatrix result(rows(), cols());
         for (Eigen::Index j = 0; j < cols(); ++j) {
-            for (Eigen::Index i = 0; i < rows(); ++i) {
-                result(i, j) = entry(i, j);
-            }
+            write_column(j, result.col(j).data());
         }
         return result;
     }
@@ -190,6 +188,46 @@ public:
     /// Entry (i, j), inside the selection.
     [[nodiscard]] Scalar entry(Eigen::Index i, Eigen::Index j) const {
         return kron_.node().coefficient(at(rows_, i), at(cols_, j));
+    }
+    /// Is there a factor that is applied to tell its elements?
+    [[nodiscard]] bool has_functions() const {
+        const factor_list& factors = kron_.node().factors();
+        return std::any_of(factors.begin(), factors.end(), is_function);
+    }
+    /// Column j, rows() entries. A function is applied once for all of them.
+    void write_column(Eigen::Index j, Scalar* out) const {
+        const factor_list& factors = kron_.node().factors();
+        std::vector<std::vector<Scalar>> columns;  // of the functions; none of other factors
+        if (has_functions()) {
+            columns.resize(factors.size());
+        }
+        std::int64_t rest = at(cols_, j);
+        for (std::size_t k = columns.size(); k-- > 0;) {
+            const matrix_view view = factors[k].view();
+            if (is_function(factors[k])) {
+                columns[k] = detail::callback_column<Scalar>(factors[k], view, rest % view.cols);
+            }
+            rest /= view.cols;
+        }
+        for (Eigen::Index i = 0; i < rows(); ++i) {
+            if (columns.empty()) {
+                out[i] = entry(i, j);
+                continue;
+            }
+            std::int64_t row = at(rows_, i);
+            std::int64_t col = at(cols_, j);
+            Scalar product(1);
+            for (std::size_t k = factors.size(); k-- > 0;) {
+                const matrix_view view = factors[k].view();
+                product =
+                    (columns[k].empty() ? kron_node<Scalar>::element(factors[k], view, row % view.rows, col % view.cols)
+                                        : columns[k][static_cast<std::size_t>(row % view.rows)]) *
+                    product;
+                row /= view.rows;
+                col /= view.cols;
+            }
+            out[i] = kron_.node().alpha() * product;
+        }
     }
     /// Of a product with one column, in the way that it takes, about.
     [[nodiscard]] std::int64_t multiply_adds() const {
@@ -242,6 +280,10 @@ public:
     /// @}
 
 private:
+    static bool is_function(const leaf& f) {
+        return f.kind() == factor_kind::callback &&
+               static_cast<const callback_operand*>(f.view().data)->element == nullptr;
+    }
     static Eigen::Index count(const indices& list, Eigen::Index extent) {
         return list ? static_cast<Eigen::Index>(list->size()) : extent;
     }
@@ -296,9 +338,7 @@ private:
                 const sparse_elements s = static_cast<const sparse_operand*>(f.view().data)->elements();
                 return static_cast<double>(s.stored()) / (std::max)(1.0, static_cast<double>(s.outer_size()));
             }
-            case factor_kind::callback:
-                return static_cast<const callback_operand*>(f.view().data)->element != nullptr ? 0
-                                                                                               : detail::fibre_cost(f);
+            case factor_kind::callback: return is_function(f) ? detail::fibre_cost(f) : 0;
             case factor_kind::low_rank: {
                 const std::vector<leaf> parts = detail::product_factors(f);
                 double cost = 0;

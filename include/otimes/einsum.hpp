@@ -266,7 +266,7 @@ std::pair<strided_view<Element, 1>, bool> as_vector(const strided_view<Element, 
     return {strided_view<Element, 1>(m.data(), {m.extent(along)}, {m.stride(along)}), m.extent(1 - along) == 1};
 }
 
-/// True where two indices of a view may mean one element, as far as nested strides tell.
+/// True where two indices of a view mean one element; of one with several strides that do not nest, where they may.
 template <class View>
 bool meets_itself(const View& v) {
     std::array<std::size_t, View::order> sorted{};
@@ -281,13 +281,21 @@ bool meets_itself(const View& v) {
         }
     }
     std::int64_t reach = 0;  // of the indices with smaller strides
-    for (std::size_t n = 0; n < count; ++n) {
-        if (v.stride(sorted[n]) <= reach) {
-            return true;
-        }
+    bool nested = true;
+    for (std::size_t n = 0; n < count && nested; ++n) {
+        nested = v.stride(sorted[n]) > reach;
         reach += (v.extent(sorted[n]) - 1) * v.stride(sorted[n]);
     }
-    return false;
+    bool meets = false;
+    for (std::size_t n = 0; n < count && !nested && !meets; ++n) {
+        index_differences differences;
+        for (std::size_t k = 0; k < count; ++k) {
+            const std::int64_t most = v.extent(sorted[k]) - 1;
+            differences.add(v.stride(sorted[k]), k == n ? 1 : -most, most);
+        }
+        meets = differences.reach(0);
+    }
+    return meets;
 }
 
 /// Gives a matrix of Eigen its shape. @throws shape_error its type has another

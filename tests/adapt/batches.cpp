@@ -322,6 +322,53 @@ TEST_CASE("batched: powers") {
     CHECK_THROWS_AS((void)otimes::kron_power(batched(A), 0), otimes::shape_error);
 }
 
+TEST_CASE("batched: strips of one matrix, which take turns in memory") {
+    const std::size_t count = 7;
+    const auto A = matrices(count, 4, 3, 1);
+    const MatrixXd B = support::powers_of_two_matrix<MatrixXd>(2, 5, 2);
+    // strips of four rows: the first three are an item of Y, the fourth is between them
+    const MatrixXd Xs = support::powers_of_two_matrix<MatrixXd>(28, 8, 3);
+    const auto poison = std::numeric_limits<double>::quiet_NaN();
+    const auto check = [&](const auto& write, bool shared) {
+        MatrixXd Ys = MatrixXd::Constant(28, 15, poison);
+        for (Eigen::Index i = 0; i < 7; ++i) Ys.row(4 * i + 3).setConstant(5);
+        write(Ys);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto at = 4 * static_cast<Eigen::Index>(i);
+            const MatrixXd k = kron(A[shared ? 0 : i], B).toDenseMatrix();
+            CHECK(MatrixXd(Ys.middleRows(at, 3)) == MatrixXd(Xs.middleRows(at, 3) * k));
+            CHECK(MatrixXd(Ys.row(at + 3)) == MatrixXd::Constant(1, 15, 5));
+        }
+    };
+    const auto X = batched(Xs.data(), 3, 8, 7, 4, 28);
+    check([&](MatrixXd& Ys) { batched(Ys.data(), 3, 15, 7, 4, 28) = X * kron(batched(A), B); }, false);
+    check([&](MatrixXd& Ys) { batched(Ys.data(), 3, 15, 7, 4, 28) = X * kron(A[0], B); }, true);
+    check(
+        [&](MatrixXd& Ys) {
+            std::vector<Eigen::Block<MatrixXd>> strips;
+            for (Eigen::Index i = 0; i < 7; ++i) strips.push_back(Ys.block(4 * i, 0, 3, 15));
+            batched(strips) = X * kron(batched(A), B);
+        },
+        false);
+    // X and Y in one matrix
+    MatrixXd both = MatrixXd::Constant(28, 8, poison);
+    for (Eigen::Index i = 0; i < 7; ++i) both.middleRows(4 * i, 2) = Xs.middleRows(4 * i, 2);
+    const MatrixXd C = support::powers_of_two_matrix<MatrixXd>(2, 2, 4);
+    const auto D = matrices(count, 4, 4, 5);
+    batched(both.data() + 2, 2, 8, 7, 4, 28) = batched(both.data(), 2, 8, 7, 4, 28) * kron(batched(D), C);
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto at = 4 * static_cast<Eigen::Index>(i);
+        CHECK(MatrixXd(both.middleRows(at + 2, 2)) == MatrixXd(Xs.middleRows(at, 2) * kron(D[i], C).toDenseMatrix()));
+    }
+    // strips with a row in common
+    const MatrixXd before = both;
+    CHECK_THROWS_AS((batched(both.data() + 2, 3, 8, 6, 2, 28) = batched(Xs.data(), 3, 8, 6, 4, 28)),
+                    otimes::alias_error);
+    CHECK_THROWS_AS((batched(both.data() + 1, 2, 8, 7, 4, 28) = batched(both.data(), 2, 8, 7, 4, 28)),
+                    otimes::alias_error);
+    CHECK(both == before);
+}
+
 TEST_CASE("batched: what is refused, before anything is written") {
     const auto X = matrices(3, 2, 4, 1);
     const auto A = matrices(3, 4, 4, 2), two = matrices(2, 4, 4, 3);

@@ -398,6 +398,29 @@ TEST_CASE("einsum: added to matrices of Eigen, divided") {
     CHECK_THROWS_AS((Y += einsum<"mk,kn->mn">(A, B)), otimes::shape_error);
 }
 
+TEST_CASE("einsum: a destination whose strides do not nest, but whose elements are distinct") {
+    std::vector<double> a(12), b(24), c(40, 7.0);
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<double>(i * i % 7) - 3;
+    for (std::size_t i = 0; i < b.size(); ++i) b[i] = static_cast<double>(i * 5 % 11) - 4;
+    const auto A = strided_view<double, 2>::by_columns(a.data(), {3, 4});
+    const auto B = strided_view<double, 3>::by_columns(b.data(), {4, 2, 3});
+    const strided_view<double, 3> C(c.data(), {3, 2, 3}, {2, 3, 12});  // 0, 2, 4 and 3, 5, 7
+    C = einsum<"mk,knp->mnp">(A, B);
+    for (std::size_t p = 0; p < 3; ++p) {
+        for (std::size_t n = 0; n < 2; ++n) {
+            for (std::size_t m = 0; m < 3; ++m) {
+                double sum = 0;
+                for (std::size_t k = 0; k < 4; ++k) sum += a[m + 3 * k] * b[k + 4 * n + 8 * p];
+                CHECK(c[2 * m + 3 * n + 12 * p] == sum);
+            }
+        }
+        CHECK(c[12 * p + 1] == 7.0);
+        CHECK(c[12 * p + 6] == 7.0);
+    }
+    CHECK_THROWS_AS((strided_view<double, 3>(c.data(), {3, 2, 3}, {2, 4, 12}) = einsum<"mk,knp->mnp">(A, B)),
+                    otimes::alias_error);
+}
+
 TEST_CASE("einsum: what is refused") {
     std::vector<double> a(12, 1.0), b(24, 1.0), c(40, 7.0);
     const auto A = strided_view<double, 2>::by_columns(a.data(), {3, 4});

@@ -174,6 +174,58 @@ TEST_CASE("selected rows of a K with identities: K as a whole, which costs littl
     CHECK(w == want);
 }
 
+TEST_CASE(
+    "selections of a K with a function, a product or a sparse matrix: not entry by entry where a look-up costs a lot") {
+    const auto filled = [](Index rows, Index cols, int seed) {
+        matrix<modular> m(rows, cols);
+        for (Index j = 0; j < cols; ++j) {
+            for (Index i = 0; i < rows; ++i) {
+                m(i, j) = modular(static_cast<int>(7919 * i * i + 104729 * j + seed));
+            }
+        }
+        return m;
+    };
+    const matrix<modular> A = filled(5, 6, 1), F = filled(30, 20, 2), U = filled(300, 2, 3), V = filled(200, 2, 4);
+    const Eigen::SparseMatrix<modular> S = filled(150, 120, 7).sparseView();
+    int applications = 0;
+    const auto function =
+        otimes::matrix_free<modular>(30, 20, [&F, &applications](bool transposed, const auto& in, auto& out) {
+            ++applications;
+            out = transposed ? matrix<modular>(F.transpose() * in) : matrix<modular>(F * in);
+        });
+    const auto all = otimes::eigen::all_indices();
+    // `count` rows and columns: no more than `most` times the multiplications of K * x
+    const auto check = [&](const auto& K, const matrix<modular>& k, Index count, double most) {
+        std::vector<Index> rows, cols;
+        for (Index i = 0; i < count; ++i) {
+            rows.push_back((i * 37) % K.rows());
+            cols.push_back((i * 41 + 3) % K.cols());
+        }
+        const matrix<modular> x = filled(K.cols(), 1, 8), z = filled(count, 1, 9);
+        matrix<modular> y;
+        const auto cost = [&](auto&& evaluate) {
+            evaluate();
+            modular::multiplications = 0;
+            evaluate();
+            return static_cast<double>(modular::multiplications.load());
+        };
+        const double whole = most * cost([&] { y = K * x; });
+        applications = 0;
+        CHECK(cost([&] { y = K(rows, cols) * z; }) <= whole);
+        CHECK(y == k(rows, cols) * z);
+        CHECK(cost([&] { y = K(rows, all) * x; }) <= whole);
+        CHECK(y == k(rows, all) * x);
+        CHECK(cost([&] { y = K(all, cols) * z; }) <= whole);
+        CHECK(y == k(all, cols) * z);
+        CHECK(applications <= 6 * 6);  // K applied six times, once or column by column
+    };
+    check(kron(A, function), kron(A, F).toDenseMatrix(), 8, 3);
+    check(kron(function, A), kron(F, A).toDenseMatrix(), 8, 3);
+    check(kron(otimes::low_rank(U, V)), matrix<modular>(U * V.transpose()), 20, 8);
+    check(kron(A, otimes::low_rank(U, V)), kron(A, matrix<modular>(U * V.transpose())).toDenseMatrix(), 20, 8);
+    check(kron(S), matrix<modular>(S), 20, 3);
+}
+
 TEST_CASE("a selection in a sum takes the multiplications of its entries; diagonals those of stored elements") {
     const auto filled = [](Index rows, Index cols, int seed) {
         matrix<modular> m(rows, cols);

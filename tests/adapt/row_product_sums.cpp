@@ -279,6 +279,24 @@ TEST_CASE("real row-wise products beside complex shifts, and complex X") {
                         (g.adjoint() * f + matrix<complex>::Identity(6, 6)) * X));
 }
 
+TEST_CASE_TEMPLATE("entries and norms of features against features, of unequally many factors", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
+    using Matrix = matrix<Scalar>;
+    const auto A = random<Matrix>(40, 2, 51), B = random<Matrix>(40, 3, 52), C = random<Matrix>(40, 4, 53);
+    const auto D = random<Matrix>(40, 6, 54);
+    const Matrix f = split_of<Scalar>(A, B, C), g = split_of<Scalar>(D, C);  // 40 x 24
+    const auto F = face_split(A, B, C), G = face_split(D, C);
+    const auto pair = F.adjoint() * G;
+    const Matrix fg = f.adjoint() * g;
+    for (const Index i : {0, 7, 23}) {
+        for (const Index j : {0, 13, 23}) CHECK(std::abs(pair(i, j) - fg(i, j)) < 1e-12);
+    }
+    const otimes::sum_expr<Scalar> S = pair + Scalar(2) * otimes::identity();
+    const Matrix s = fg + Scalar(2) * Matrix::Identity(24, 24);
+    CHECK(S.norm() == doctest::Approx(s.norm()));
+    CHECK(near<Scalar>(S.diagonal(), s.diagonal()));
+}
+
 TEST_CASE("Gram operators form neither the features nor the kernel; they outlive their matrices") {
     otimes::sum_expr<double> features, kernel;
     matrix_d f;

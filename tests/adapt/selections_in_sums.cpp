@@ -268,6 +268,46 @@ TEST_CASE("norms, traces, plans and texts of sums with selections") {
     CHECK(otimes::explain(S * matrix_d(random(5, 2, 73))).find("flops") != std::string::npos);
 }
 
+TEST_CASE("the norm of a sum with a selection takes a few of its columns") {
+    const matrix_d A = random(4, 4, 74), B = random(3, 3, 75);
+    std::vector<int> seen;
+    for (int i = 0; i < 300; ++i) seen.push_back((37 * i) % 12);
+    const otimes::sum_expr<double> S = kron(A, B)(seen, seen) + 0.5 * otimes::identity();
+    const matrix_d s = picked_of<double>(dense_kron(A, B), seen, seen) + 0.5 * matrix_d::Identity(300, 300);
+    CHECK(S.norm() == doctest::Approx(s.norm()));
+    if (!support::allocations_are_counted()) return;
+    const support::allocation_counter counter;
+    CHECK(S.norm() > 0);
+    CHECK(counter.seen().total_bytes <= 12 * sizeof(double) * (16 + 9 + seen.size()));
+}
+
+TEST_CASE("entries of a selection of a K with a function: one application for each column") {
+    const matrix_d A = random(4, 4, 76), F = random(5, 5, 77);
+    int applications = 0;
+    const auto function = otimes::matrix_free<double>(5, 5, [&](bool transposed, const auto& in, auto& out) {
+        ++applications;
+        out = transposed ? matrix_d(F.transpose() * in) : matrix_d(F * in);
+    });
+    const auto K = kron(function, A.transpose());
+    const std::vector<int> rows{3, 19, 5, 2, 7, 7, 11}, cols{1, 0, 18, 18, 9, 4, 2};
+    const matrix_d k = picked_of<double>(dense_kron(F, matrix_d(A.transpose())), rows, cols);
+    const matrix_d s = k.transpose() + 0.5 * matrix_d::Identity(7, 7);
+    const auto applied = [&](auto&& evaluate) {
+        applications = 0;
+        evaluate();
+        return applications;
+    };
+    matrix_d got;
+    CHECK(applied([&] { got = K(rows, cols).toDenseMatrix(); }) == 7);
+    CHECK(distance(got, k) < 1e-13);
+    const otimes::sum_expr<double> S = K(rows, cols).transpose() + 0.5 * otimes::identity();
+    CHECK(applied([&] { got = S.toDenseMatrix(); }) == 7);
+    CHECK(distance(got, s) < 1e-13);
+    double norm = 0;
+    CHECK(applied([&] { norm = S.norm(); }) <= 3 * 7);
+    CHECK(norm == doctest::Approx(s.norm()));
+}
+
 TEST_CASE("the diagonal of W * K * W.transpose() with one factor takes the stored elements of W") {
     const matrix_d A = random(50, 50, 91);
     Eigen::SparseMatrix<double> W(60, 50);

@@ -168,13 +168,14 @@ Scalar callback_element(const leaf& factor, const callback_operand& operand, std
     }
 }
 
-/// Column j of F, or row j of F where `factor` is transposed, of a callback factor.
+/// Column j of F, or row j of F where `factor` is transposed, of a callback factor. `result`: memory for it, which elements are written into.
 template <class Scalar>
-std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view, std::int64_t j) {
+std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view, std::int64_t j,
+                                    std::vector<Scalar> result = {}) {
     const auto& operand = *static_cast<const callback_operand*>(view.data);
-    if (operand.element != nullptr) {
-        std::vector<Scalar> result;
-        result.reserve(static_cast<std::size_t>(view.rows));
+    result.clear();
+    result.reserve(static_cast<std::size_t>(view.rows));
+    if (operand.element != nullptr && operand.column == nullptr) {
         for (std::int64_t i = 0; i < view.rows; ++i) {
             result.push_back(callback_element<Scalar>(factor, operand, i, j));
         }
@@ -182,16 +183,18 @@ std::vector<Scalar> callback_column(const leaf& factor, const matrix_view& view,
     }
     const auto apply = [&](auto zero) {
         using value = decltype(zero);
-        std::vector<value> unit(static_cast<std::size_t>(view.cols), value(0));
         std::vector<value> column(static_cast<std::size_t>(view.rows), value(0));
-        unit[static_cast<std::size_t>(j)] = value(1);
-        operand.apply(operand.object, factor.transposed(), unit.data(), column.data(), 1);
-        std::vector<Scalar> result;
-        result.reserve(column.size());
+        if (operand.column != nullptr) {
+            operand.column(operand.object, factor.transposed(), j, column.data());
+        } else {
+            std::vector<value> unit(static_cast<std::size_t>(view.cols), value(0));
+            unit[static_cast<std::size_t>(j)] = value(1);
+            operand.apply(operand.object, factor.transposed(), unit.data(), column.data(), 1);
+        }
         for (const value& v : column) {
             result.push_back(stored_value<Scalar>(factor, &v, 0));
         }
-        return result;
+        return std::move(result);
     };
     if constexpr (is_complex_scalar<Scalar>) {
         if (factor.real_elements()) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <otimes/expr/kron.hpp>
@@ -20,6 +21,11 @@ namespace otimes::detail {
 inline bool has_few_elements(const leaf& f) noexcept {
     return f.is_identity() || f.kind() == factor_kind::diagonal || f.kind() == factor_kind::permutation ||
            f.kind() == factor_kind::sparse;
+}
+
+/// Is an element known without an application of the factor?
+inline bool tells_elements(const leaf& f) {
+    return f.kind() != factor_kind::callback || static_cast<const callback_operand*>(f.view().data)->element != nullptr;
 }
 
 /// use(i, j, element) for every stored element. @pre has_few_elements
@@ -52,7 +58,7 @@ template <class Scalar>
 void write_column(const leaf& f, std::int64_t j, std::vector<Scalar>& column) {
     const matrix_view view = f.view();
     if (f.kind() == factor_kind::callback) {
-        column = callback_column<Scalar>(f, view, j);
+        column = callback_column<Scalar>(f, view, j, std::move(column));
         return;
     }
     column.clear();

@@ -92,25 +92,29 @@ scaled_number<sum_of<Scalar>> inner_product(const leaf& f, std::int64_t exponent
     const auto with_exponent = [&] { return scaled_number<sum_type>(sum, exponent_f + exponent_g); };
     const matrix_view of_f = f.view();
     const matrix_view of_g = g.view();
-    if (has_few_elements(f) && g.kind() != factor_kind::callback) {
+    if (has_few_elements(f) && tells_elements(g)) {
         for_each_stored<Scalar>(f, [&](std::int64_t i, std::int64_t j, const Scalar& value) {
             sum = sum + conjugate_of(scaled_f(value)) * scaled_g(kron_node<Scalar>::element(g, of_g, i, j));
         });
         return with_exponent();
     }
-    if (has_few_elements(g) && f.kind() != factor_kind::callback) {
+    if (has_few_elements(g) && tells_elements(f)) {
         for_each_stored<Scalar>(g, [&](std::int64_t i, std::int64_t j, const Scalar& value) {
             sum = sum + conjugate_of(scaled_f(kron_node<Scalar>::element(f, of_f, i, j))) * scaled_g(value);
         });
         return with_exponent();
     }
+    const bool same = f == g;
     std::vector<Scalar> first;
     std::vector<Scalar> second;
     for (std::int64_t j = 0; j < of_f.cols; ++j) {
         write_column<Scalar>(f, j, first);
-        write_column<Scalar>(g, j, second);
+        if (!same) {
+            write_column<Scalar>(g, j, second);
+        }
+        const std::vector<Scalar>& other = same ? first : second;
         for (std::size_t i = 0; i < first.size(); ++i) {
-            sum = sum + conjugate_of(scaled_f(first[i])) * scaled_g(second[i]);
+            sum = sum + conjugate_of(scaled_f(first[i])) * scaled_g(other[i]);
         }
     }
     return with_exponent();

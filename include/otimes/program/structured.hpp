@@ -69,6 +69,8 @@ struct callback_operand {
     /// @{
     /// Element (i, j) of F, in the program's scalar type; without it a column is applied.
     void (*element)(const void* object, std::int64_t i, std::int64_t j, void* out) = nullptr;
+    /// Column j of F, or of its transpose, at less than its elements.
+    void (*column)(const void* object, bool transposed, std::int64_t j, void* out) = nullptr;
     /// May F be made of what lies in that memory?
     bool (*reads)(const void* object, const strided_memory& written) = nullptr;
     /// Multiply-adds for one column.

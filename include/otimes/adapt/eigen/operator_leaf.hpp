@@ -7,6 +7,8 @@
 ///     check()                 throws shape_error where what it is made of has changed its shape and does not fit any more
 ///     reads(memory)           may what it is made of lie in that memory
 ///     multiply_adds()         of a product with one column
+///     has_functions(),        if it has them: does it pay to ask for a column,
+///     write_column(j, out)    and the elements of that
 #pragma once
 
 #include <cstdint>
@@ -55,6 +57,15 @@ leaf operator_leaf(const Operator& op, const char* name) {
         const auto& k = *static_cast<const kept_operator*>(object);
         *static_cast<value_type*>(out) = k.op.entry(static_cast<Eigen::Index>(i), static_cast<Eigen::Index>(j));
     };
+    if constexpr (requires(value_type * out) { op.write_column(Eigen::Index(0), out); }) {
+        if (op.has_functions()) {
+            operand.column = [](const void* object, bool transposed, std::int64_t j, void* out) {
+                const auto& k = *static_cast<const kept_operator*>(object);
+                (transposed ? k.transposed : k.op)
+                    .write_column(static_cast<Eigen::Index>(j), static_cast<value_type*>(out));
+            };
+        }
+    }
     operand.reads = [](const void* object, const strided_memory& written) {
         return static_cast<const kept_operator*>(object)->op.reads(written);
     };

@@ -26,6 +26,7 @@
 #include <otimes/adapt/eigen/lazy.hpp>
 #include <otimes/adapt/eigen/row_products.hpp>
 #include <otimes/expr/scalar.hpp>
+#include <otimes/program/bindings.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/overlap.hpp>
@@ -204,11 +205,8 @@ public:
                     value *= of_factor;
                 }
             } else {
-                Scalar inner(0);
-                for (Eigen::Index p = 0; p < t.first.cols(); ++p) {
-                    inner += t.first.entry(i, p) * t.second.entry(p, j);
-                }
-                value *= inner;
+                value *=
+                    t.first.transposed() && !t.second.transposed() ? over_samples(t, i, j) : over_features(t, i, j);
             }
             sum += value;
         }
@@ -231,6 +229,35 @@ private:
             result = t.first.factors()[k].cols() == t.second.factors()[k].cols();
         }
         return result;
+    }
+    /// Entry (i, j) of khatri_rao * face_split, less its scale: a column of each factor, whose elements for all samples lie together.
+    static Scalar over_samples(const term& t, Eigen::Index i, Eigen::Index j) {
+        inline_vector<const Scalar*, 8> columns;
+        for (const row_product* r : {&t.first, &t.second}) {
+            Eigen::Index rest = r == &t.first ? i : j;
+            for (std::size_t k = r->factors().size(); k-- > 0;) {
+                const DenseMatrix& f = r->factors()[k];
+                columns.push_back(f.data() + (rest % f.cols()) * f.rows());
+                rest /= f.cols();
+            }
+        }
+        Scalar sum(0);
+        for (Eigen::Index p = 0; p < t.first.cols(); ++p) {
+            Scalar product = columns[0][p];
+            for (std::size_t k = 1; k < columns.size(); ++k) {
+                product *= columns[k][p];
+            }
+            sum += product;
+        }
+        return sum;
+    }
+    /// The same of any other two.
+    static Scalar over_features(const term& t, Eigen::Index i, Eigen::Index j) {
+        Scalar sum(0);
+        for (Eigen::Index p = 0; p < t.first.cols(); ++p) {
+            sum += t.first.entry(i, p) * t.second.entry(p, j);
+        }
+        return sum;
     }
     static double entrywise_cost(const term& t, Eigen::Index columns) {
         auto each = static_cast<double>(columns);

@@ -7,7 +7,7 @@
 /// With S_r and S_c the 0-1 matrices that take rows and columns, K(rows, cols) = S_r K S_c^T. It is never formed, and is applied to an X of c
 /// columns in the way of the fewest multiplications:
 ///
-///     entry by entry      |rows| |cols| (c + a look-up of each)       no memory
+///     entry by entry      |rows| |cols| (c + a look-up of each)       no memory; a look-up in a function is an application of it
 ///     row by row          |rows| cols(K) c                            all columns: the rows' factors as a face_split, some rows at a time
 ///     as a whole          K on X scattered, of which rows are taken   all columns: one matrix of K's rows; else one of its columns, too;
 ///                                                                     of some columns of X at a time, where K's extents are large
@@ -37,7 +37,9 @@
 #include <otimes/adapt/eigen/row_products.hpp>
 #include <otimes/expr/index_list.hpp>
 #include <otimes/expr/leaf.hpp>
+#include <otimes/expr/lower_structured.hpp>
 #include <otimes/expr/scalar.hpp>
+#include <otimes/expr/structured.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/overlap.hpp>
@@ -131,13 +133,11 @@ public:
     }
     /// As S(i, j).
     [[nodiscard]] Scalar coeff(Eigen::Index i, Eigen::Index j) const { return (*this)(i, j); }
-    /// The selected entries. The only way to form them. Cost: the number of factors for each.
+    /// The selected entries. The only way to form them. Cost: the number of factors for each, and for each column an application of a function.
     [[nodiscard]] DenseMatrix toDenseMatrix() const {
         DenseMatrix result(rows(), cols());
         for (Eigen::Index j = 0; j < cols(); ++j) {
-            for (Eigen::Index i = 0; i < rows(); ++i) {
-                result(i, j) = entry(i, j);
-            }
+            write_column(j, result.col(j).data());
         }
         return result;
     }
@@ -188,6 +188,46 @@ public:
     /// Entry (i, j), inside the selection.
     [[nodiscard]] Scalar entry(Eigen::Index i, Eigen::Index j) const {
         return kron_.node().coefficient(at(rows_, i), at(cols_, j));
+    }
+    /// Is there a factor that is applied to tell its elements?
+    [[nodiscard]] bool has_functions() const {
+        const factor_list& factors = kron_.node().factors();
+        return std::any_of(factors.begin(), factors.end(), is_function);
+    }
+    /// Column j, rows() entries. A function is applied once for all of them.
+    void write_column(Eigen::Index j, Scalar* out) const {
+        const factor_list& factors = kron_.node().factors();
+        std::vector<std::vector<Scalar>> columns;  // of the functions; none of other factors
+        if (has_functions()) {
+            columns.resize(factors.size());
+        }
+        std::int64_t rest = at(cols_, j);
+        for (std::size_t k = columns.size(); k-- > 0;) {
+            const matrix_view view = factors[k].view();
+            if (is_function(factors[k])) {
+                columns[k] = detail::callback_column<Scalar>(factors[k], view, rest % view.cols);
+            }
+            rest /= view.cols;
+        }
+        for (Eigen::Index i = 0; i < rows(); ++i) {
+            if (columns.empty()) {
+                out[i] = entry(i, j);
+                continue;
+            }
+            std::int64_t row = at(rows_, i);
+            std::int64_t col = at(cols_, j);
+            Scalar product(1);
+            for (std::size_t k = factors.size(); k-- > 0;) {
+                const matrix_view view = factors[k].view();
+                product =
+                    (columns[k].empty() ? kron_node<Scalar>::element(factors[k], view, row % view.rows, col % view.cols)
+                                        : columns[k][static_cast<std::size_t>(row % view.rows)]) *
+                    product;
+                row /= view.rows;
+                col /= view.cols;
+            }
+            out[i] = kron_.node().alpha() * product;
+        }
     }
     /// Of a product with one column, in the way that it takes, about.
     [[nodiscard]] std::int64_t multiply_adds() const {
@@ -240,6 +280,10 @@ public:
     /// @}
 
 private:
+    static bool is_function(const leaf& f) {
+        return f.kind() == factor_kind::callback &&
+               static_cast<const callback_operand*>(f.view().data)->element == nullptr;
+    }
     static Eigen::Index count(const indices& list, Eigen::Index extent) {
         return list ? static_cast<Eigen::Index>(list->size()) : extent;
     }
@@ -281,12 +325,39 @@ private:
                 }
                 return stored / (std::max)(1.0, extent);
             }
+            case factor_kind::low_rank:
+            case factor_kind::callback: return detail::fibre_cost(f) / (std::max)(1.0, extent);
             default: return extent;
         }
     }
+    /// Multiplications for an element of a factor, beyond those for one in memory: a search (sparse), the inner extents (a product of factors), an
+    /// application (a function).
+    [[nodiscard]] static double look_up_cost(const leaf& f) {
+        switch (f.kind()) {
+            case factor_kind::sparse: {
+                const sparse_elements s = static_cast<const sparse_operand*>(f.view().data)->elements();
+                return static_cast<double>(s.stored()) / (std::max)(1.0, static_cast<double>(s.outer_size()));
+            }
+            case factor_kind::callback: return is_function(f) ? detail::fibre_cost(f) : 0;
+            case factor_kind::low_rank: {
+                const std::vector<leaf> parts = detail::product_factors(f);
+                double cost = 0;
+                for (std::size_t k = 0; k < parts.size(); ++k) {
+                    const double of_rows = k == 0 ? 1 : static_cast<double>(parts[k].rows());
+                    const double of_cols = k + 1 == parts.size() ? 1 : static_cast<double>(parts[k].cols());
+                    cost += of_rows * of_cols * (1 + look_up_cost(parts[k]));
+                }
+                return cost;
+            }
+            default: return 0;
+        }
+    }
     [[nodiscard]] double single_cost(Eigen::Index columns) const {
-        return static_cast<double>(rows()) * static_cast<double>(cols()) *
-               (static_cast<double>(columns) + 8.0 * static_cast<double>(kron_.factor_count()));
+        double each = static_cast<double>(columns) + 8.0 * static_cast<double>(kron_.factor_count());
+        for (const leaf& f : kron_.node().factors()) {
+            each += look_up_cost(f);
+        }
+        return static_cast<double>(rows()) * static_cast<double>(cols()) * each;
     }
     /// Of these rows of K, all of their columns, as row-wise products of rows_together(columns) rows: for each a matrix product for each block of the last
     /// factor's columns. In multiplications of a whole K (measured: 8^3 to 100^2 in double, 1 to 256 rows, 1 to 16 columns of X).
@@ -297,7 +368,12 @@ private:
         const double last = factors == 0 ? 1 : static_cast<double>(kron_.node().factors()[factors - 1].cols());
         const Eigen::Index together = rows_together(columns);
         const auto parts = static_cast<double>((rows() + together - 1) / together);
-        return parts * width / (std::max)(1.0, last) * (700 + 270 * c) + 2.2 * static_cast<double>(rows()) * width * c;
+        double look_ups = 0;  // for one row of each factor
+        for (const leaf& f : kron_.node().factors()) {
+            look_ups += static_cast<double>(f.cols()) * look_up_cost(f);
+        }
+        return parts * width / (std::max)(1.0, last) * (700 + 270 * c) +
+               static_cast<double>(rows()) * (2.2 * width * c + look_ups);
     }
     /// Rows i, .., i + count - 1 of K(rows, all), as the row-wise product of the factors' rows.
     [[nodiscard]] row_product_expr<Scalar> rows_of_factors(Eigen::Index first, Eigen::Index count) const {

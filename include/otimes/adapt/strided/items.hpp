@@ -18,6 +18,7 @@
 #include <otimes/program/cold.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/kept_by_thread.hpp>
+#include <otimes/program/overlap.hpp>
 
 namespace otimes {
 
@@ -111,7 +112,26 @@ void find_spans(const item_operand<Scalar>& o, byte_spans& result) {
     std::sort(result.begin(), result.end());
 }
 
-/// True when an item of `read` shares memory with an item of `written`; ranges from first to last element.
+/// True when two elements have one address, of an item of `a` and one of `b`; `other_items`: of two items of one operand. Exact for evenly
+/// spaced items, as strips of one matrix; others are taken to meet.
+template <class First, class Second>
+bool elements_meet(item_operand<First> a, item_operand<Second> b, bool other_items) {
+    if (!make_strided(a) || !make_strided(b)) {
+        return true;
+    }
+    const auto bytes = static_cast<std::intptr_t>(sizeof(First));
+    const std::intptr_t distance = b.lowest(0) - a.lowest(0);
+    index_differences differences;
+    differences.add(a.batch_stride, other_items ? 1 : 0, a.count - 1);
+    differences.add(b.batch_stride, other_items ? 0 : 1 - b.count, 0);
+    differences.add(std::abs(a.row_stride), 0, a.rows - 1);
+    differences.add(std::abs(a.col_stride), 0, a.cols - 1);
+    differences.add(std::abs(b.row_stride), 1 - b.rows, 0);
+    differences.add(std::abs(b.col_stride), 1 - b.cols, 0);
+    return distance % bytes != 0 || differences.reach(distance / bytes);
+}
+
+/// True when an item of `read` shares an element with an item of `written`; items that are not evenly spaced range from first to last element.
 template <class Read, class Written>
 bool items_meet(const item_operand<Read>& read, const item_operand<Written>& written) {
     const auto x = hull_of(read);
@@ -130,7 +150,7 @@ bool items_meet(const item_operand<Read>& read, const item_operand<Written>& wri
         } else if (to[j].second <= from[i].first) {
             ++j;
         } else {
-            return true;
+            return elements_meet(read, written, false);
         }
     }
     return false;
@@ -149,7 +169,7 @@ bool item_meets_itself(const item_operand<Written>& o) {
     const std::int64_t common = std::gcd(down, along);  // along / common rows further is down / common columns further
     return along / common < o.rows && down / common < o.cols;
 }
-/// True when two items share memory.
+/// True when two items share an element, likewise.
 template <class Written>
 bool items_meet(const item_operand<Written>& written) {
     if (!written.by_pointers() && written.batch_stride >= written.reach()) {
@@ -160,7 +180,7 @@ bool items_meet(const item_operand<Written>& written) {
     find_spans(written, spans);
     for (std::size_t i = 1; i < spans.size(); ++i) {
         if (spans[i].first < spans[i - 1].second) {
-            return true;
+            return elements_meet(written, written, true);
         }
     }
     return false;

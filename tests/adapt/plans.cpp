@@ -292,6 +292,7 @@ TEST_CASE("a plan with a complex scalar does not depend on the scalar's value") 
     }
     // A real scalar stays the quicker real problem.
     CHECK(otimes::make_plan(Z * K * 2.0).flops < otimes::make_plan(Z * K * turn).flops);
+    CHECK(otimes::make_plan(-(Z * K)).flops == otimes::make_plan(Z * K).flops);
 }
 
 TEST_CASE("plans of sums over complex matrices whose terms are real problems only in part") {

@@ -738,7 +738,7 @@ requires eigen::amount<Amount, typename Node::scalar_type>
 }
 template <class Node>
 [[nodiscard]] auto operator-(const lazy<Node>& y) {
-    return y * typename Node::scalar_type(-1);
+    return y * detail::real_of<typename Node::scalar_type>(-1);  // of a complex type it would make a plan complex
 }
 /// @}
 

@@ -236,6 +236,39 @@ TEST_CASE_TEMPLATE("powers of two of factors are dealt out where inverses would 
     CHECK(near(matrix<Scalar>(kron(up, up_hard, down_a, down).solve(right)), plain, 10 * tolerance));
 }
 
+TEST_CASE_TEMPLATE("eigenvalues and singular values that leave the range are divided by, and counted", Scalar,
+                   OTIMES_ONE_OF(double, float, std::complex<double>)) {
+    using real = real_of<Scalar>;
+    const double tolerance = 1e3 * static_cast<double>(std::numeric_limits<real>::epsilon());
+    const auto A = positive<Scalar>(2, 1), B = positive<Scalar>(3, 2);
+    const vector<Scalar> e = vector<Scalar>::LinSpaced(2, Scalar(1), Scalar(2));
+    const auto K = kron(A, e.asDiagonal(), B);
+    const auto b = random<matrix<Scalar>>(12, 2, 3);
+    const matrix<Scalar> want = K.solve(b);
+    const otimes::kron_self_adjoint_eigen<Scalar> plain(K);
+    constexpr int most = std::numeric_limits<real>::max_exponent;
+    for (const int power : {most * 2 / 3, most / 2, -most / 2, -most * 2 / 3, -most + 3}) {
+        CAPTURE(power);
+        const real s = std::ldexp(real(1), power);
+        const matrix<Scalar> scaled_a = A * s, scaled_b = B * s, right = b * s;
+        const auto scaled = kron(scaled_a, e.asDiagonal(), scaled_b);
+        const otimes::kron_self_adjoint_eigen<Scalar> eigen(scaled);
+        CHECK(near(matrix<Scalar>(eigen.solve(right) * s), want, tolerance));
+        const vector<Scalar> one = right.col(0);
+        CHECK(near(matrix<Scalar>(eigen.solve(one) * s), matrix<Scalar>(want.col(0)), tolerance));
+        CHECK(near(matrix<Scalar>(eigen.operatorSqrt().toDenseMatrix() / s), plain.operatorSqrt().toDenseMatrix(),
+                   tolerance));
+        CHECK(near(matrix<Scalar>(eigen.operatorInverseSqrt().toDenseMatrix() * s),
+                   plain.operatorInverseSqrt().toDenseMatrix(), tolerance));
+        const otimes::kron_svd<Scalar> svd(scaled);
+        CHECK(svd.rank() == 12);
+        CHECK(near(matrix<Scalar>(svd.solve(right) * s), want, tolerance));
+        // Of rank 2 * 2 * 1.
+        const matrix<Scalar> thin = scaled_b.col(0) * (B.row(0) / B(0, 0));
+        CHECK(otimes::kron_svd<Scalar>(kron(scaled_a, e.asDiagonal(), thin)).rank() == 4);
+    }
+}
+
 TEST_CASE_TEMPLATE("Cholesky decompositions count the signs of the factors", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = positive<Scalar>(3, 1), B = positive<Scalar>(4, 2);
     const vector<Scalar> d = vector<Scalar>::LinSpaced(2, Scalar(1), Scalar(3));

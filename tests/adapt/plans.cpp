@@ -292,6 +292,50 @@ TEST_CASE("a plan with a complex scalar does not depend on the scalar's value") 
     }
     // A real scalar stays the quicker real problem.
     CHECK(otimes::make_plan(Z * K * 2.0).flops < otimes::make_plan(Z * K * turn).flops);
+    CHECK(otimes::make_plan(-(Z * K)).flops == otimes::make_plan(Z * K).flops);
+}
+
+TEST_CASE("plans of sums over complex matrices whose terms are real problems only in part") {
+    using complex = std::complex<double>;
+    const matrix_d F = random(3, 3, 5), G = random(4, 4, 6), H = random(4, 4, 7), T = random(3, 3, 8);
+    const matrix<complex> Z = random<matrix<complex>>(12, 5, 9), W = random<matrix<complex>>(12, 5, 10);
+    const auto K = kron(F, G), L = kron(T, H);
+    const auto dense = [](const matrix_d& f, const matrix_d& g) {
+        matrix<complex> result(12, 12);
+        for (Index i = 0; i < 3; ++i) {
+            for (Index j = 0; j < 3; ++j) {
+                result.block(4 * i, 4 * j, 4, 4) = (f(i, j) * g).cast<complex>();
+            }
+        }
+        return result;
+    };
+    const matrix<complex> k_z = dense(F, G) * Z, l_z = dense(T, H) * Z, l_w = dense(T, H) * W;
+    const complex two(2, 0), turn(0.5, 1);  // two: real by its value alone
+    matrix<complex> Y(12, 5);
+    const auto runs = [&](const auto& expression, const matrix<complex>& want) {
+        CHECK_FALSE(otimes::explain(expression).empty());
+        const otimes::plan p = otimes::make_plan(expression);
+        Y.setConstant(complex(std::nan(""), 0));
+        p.run(Y, expression);
+        CHECK((Y - want).norm() < 1e-13 * want.norm());
+        return p;
+    };
+    runs(K * Z - W, k_z - W);
+    runs(W.conjugate() + two * K * Z, W.conjugate() + two * k_z);
+    runs(two * W + K * Z, two * W + k_z);
+    runs(two * K * Z + L * W, two * k_z + l_w);
+    runs((two * K + L) * Z, two * k_z + l_z);
+    runs((K - two * L) * Z, k_z - two * l_z);
+    runs((two * K + L) * Z + L * W, two * k_z + l_z + l_w);
+    const matrix<complex> complex_f = F.cast<complex>();
+    runs(kron(complex_f, G) * Z + L * W, k_z + l_w);
+    runs(two * K * (kron(T, G) * Z) + L * W, two * (dense(F, G) * (dense(T, G) * Z)) + l_w);
+    // Other scalars of these types.
+    runs((two * K + L) * Z, two * k_z + l_z).run(Y, (turn * K + L) * Z);
+    CHECK((Y - turn * k_z - l_z).norm() < 1e-13 * Y.norm());
+    // Where all terms are real problems, so is the sum.
+    CHECK(otimes::make_plan(K * Z + L * W).flops < otimes::make_plan(K * Z + two * L * W).flops);
+    CHECK(otimes::make_plan((K + L) * Z).flops < otimes::make_plan((K + two * L) * Z).flops);
 }
 
 TEST_CASE("products of one thread that follow each other in any order find their own plans") {

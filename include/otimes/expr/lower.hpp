@@ -413,6 +413,7 @@ public:
         program_.steps.back().scalar = add_scalar(alpha);
     }
 
+    [[nodiscard]] signature depends() const noexcept { return depends_; }
     /// Whether the product with that scalar is lowered as a real problem.
     [[nodiscard]] bool is_doubled(const product_operands& node, const Scalar& alpha) const {
         return !complex_ && is_real_problem(node, alpha) && !(depends_ == signature::by_type && node.complex_scale);

@@ -84,13 +84,14 @@ struct operator_tree {
         }
     }
 
-    /// Are all factors and scalars real?
-    [[nodiscard]] bool is_real() const {
+    /// Are all factors and scalars real? `by_type`: also the types that the krons' scalars have had.
+    [[nodiscard]] bool is_real(bool by_type = false) const {
         if constexpr (detail::is_complex_scalar<Scalar>) {
             const auto real = [](const leaf& f) { return f.is_identity() || f.real_elements(); };
-            return kron.alpha().imag() == detail::real_of<Scalar>(0) &&
+            return kron.alpha().imag() == detail::real_of<Scalar>(0) && !(by_type && kron.complex_scale()) &&
                    std::all_of(kron.factors().begin(), kron.factors().end(), real) &&
-                   std::all_of(parts.begin(), parts.end(), [](const operator_tree& part) { return part.is_real(); });
+                   std::all_of(parts.begin(), parts.end(),
+                               [by_type](const operator_tree& part) { return part.is_real(by_type); });
         } else {
             return true;
         }

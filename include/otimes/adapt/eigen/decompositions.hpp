@@ -106,10 +106,11 @@ void require_finite_scalar(const kron_expr<Scalar>& k, const char* what) {
     throw singular_error("otimes: " + of + ": its scalar is 0.", /*zero_determinant=*/true);
 }
 
-/// scale * kron(v1, .., vN) as a vector, which is allocated first. Their powers of two are dealt out evenly: products of some of them do not
-/// overflow or vanish where those of all do not.
+/// scale / 2^exponent * kron(v1, .., vN) as a vector, which is allocated first. Their powers of two are dealt out evenly: products of some of them do
+/// not overflow or vanish where those of all do not.
 template <class Scalar>
-dense_vector<Scalar> kron_of_vectors(std::vector<dense_vector<Scalar>> vectors, const Scalar& scale = Scalar(1)) {
+dense_vector<Scalar> kron_of_vectors(std::vector<dense_vector<Scalar>> vectors, const Scalar& scale = Scalar(1),
+                                     int exponent = 0) {
     vectors.insert(vectors.begin(), dense_vector<Scalar>::Constant(1, scale));
     std::int64_t size = 1;
     std::vector<int> exponents;
@@ -121,7 +122,9 @@ dense_vector<Scalar> kron_of_vectors(std::vector<dense_vector<Scalar>> vectors, 
     if (size == 0) {
         return result;
     }
-    const std::vector<int> shares = dealt_evenly(exponents);
+    std::vector<int> shares = exponents;
+    shares[0] -= exponent;
+    shares = dealt_evenly(shares);
     for (std::size_t k = 0; k < vectors.size(); ++k) {
         multiply_by_power(vectors[k], shares[k] - exponents[k]);
     }
@@ -136,6 +139,78 @@ dense_vector<Scalar> kron_of_vectors(std::vector<dense_vector<Scalar>> vectors, 
         known *= v.size();
     }
     return result;
+}
+
+/// Eigenvalues or singular values of a kron, scale * kron(v1, .., vN); where some leave the range of the type, or their reciprocals may, over a
+/// power of two, too.
+template <class Real>
+class values_of_kron {
+public:
+    values_of_kron() = default;
+    values_of_kron(const std::vector<dense_vector<Real>>& of_factors, const Real& scale)
+        : values_(kron_of_vectors<Real>(of_factors, scale)) {
+        if constexpr (std::is_floating_point_v<Real>) {
+            detail::scaled_number<Real> most(std::abs(scale));
+            detail::scaled_number<Real> least = most;  // of those that are not 0
+            for (const dense_vector<Real>& v : of_factors) {
+                Real largest(0);
+                Real smallest = std::numeric_limits<Real>::infinity();
+                for (Eigen::Index i = 0; i < v.size(); ++i) {
+                    const Real size = std::abs(v(i));
+                    largest = (std::max)(largest, size);
+                    smallest = size > Real(0) ? (std::min)(smallest, size) : smallest;
+                }
+                most.multiply(detail::scaled_number<Real>(largest));
+                least.multiply(detail::scaled_number<Real>(smallest));
+            }
+            constexpr int near = std::numeric_limits<Real>::digits + 8;
+            constexpr int top = std::numeric_limits<Real>::max_exponent - near;
+            if (!most.is_zero() &&
+                (most.exponent() > top || least.exponent() < std::numeric_limits<Real>::min_exponent + near)) {
+                exponent_ =
+                    static_cast<int>((std::max)((most.exponent() + least.exponent()) / 2, most.exponent() - top));
+            }
+            if (exponent_ != 0) {
+                over_power_ = kron_of_vectors<Real>(of_factors, scale, exponent_);
+            }
+        }
+    }
+    [[nodiscard]] const dense_vector<Real>& values() const noexcept { return values_; }
+    /// values() / 2^exponent(), which are in the range where those may not be.
+    [[nodiscard]] const dense_vector<Real>& over_power() const noexcept {
+        return exponent_ == 0 ? values_ : over_power_;
+    }
+    [[nodiscard]] int exponent() const noexcept { return exponent_; }
+
+private:
+    dense_vector<Real> values_;
+    dense_vector<Real> over_power_;  ///< where exponent_ is not 0
+    int exponent_ = 0;
+};
+
+/// V D U^H B / 2^exponent, where `multiply(parts)` applies D. Where the exponent is not 0, columns of B are taken over powers of two of their own.
+template <class Result, class Scalar, class Rhs, class Multiply>
+Result between_vectors(const kron_expr<Scalar>& u, const kron_expr<Scalar>& v, int exponent, const Rhs& b,
+                       const Multiply& multiply) {
+    using scalar = typename Result::Scalar;
+    if (exponent == 0) {
+        Result parts = u.adjoint() * b.template cast<scalar>();
+        multiply(parts);
+        return Result(v * parts);
+    }
+    Result x = b.template cast<scalar>();
+    std::vector<int> of_columns;
+    for (Eigen::Index j = 0; j < x.cols(); ++j) {
+        auto column = x.col(j);
+        of_columns.push_back(exponent_of_largest(column));
+        multiply_by_power(column, -of_columns.back());
+    }
+    x = between_vectors<Result>(u, v, 0, x, multiply);
+    for (Eigen::Index j = 0; j < x.cols(); ++j) {
+        auto column = x.col(j);
+        multiply_by_power(column, of_columns[static_cast<std::size_t>(j)] - exponent);
+    }
+    return x;
 }
 
 }  // namespace eigen
@@ -676,14 +751,14 @@ public:
         });
         vectors_ = kron_expr<Scalar>(std::move(vectors));
         alpha_ = std::real(k.node().alpha());
-        values_ = eigen::kron_of_vectors<RealScalar>(values, alpha_);
+        values_ = eigen::values_of_kron<RealScalar>(values, alpha_);
     }
     [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(vectors_.rows()); }
     [[nodiscard]] Eigen::Index cols() const { return rows(); }
     /// Always Eigen::Success: what cannot be decomposed throws.
     [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
     /// The eigenvalues in the order of the product, entry (i1, i2, ..) the product of the factors', and the vectors' kron beside them.
-    [[nodiscard]] const eigen::dense_vector<RealScalar>& eigenvalues() const noexcept { return values_; }
+    [[nodiscard]] const eigen::dense_vector<RealScalar>& eigenvalues() const noexcept { return values_.values(); }
     [[nodiscard]] const kron_expr<Scalar>& eigenvectors() const noexcept { return vectors_; }
     /// The positive semidefinite square root of K, a kron of the factors' (of F or of -F). @throws singular_error a negative eigenvalue
     [[nodiscard]] kron_expr<Scalar> operatorSqrt() const {
@@ -699,7 +774,7 @@ public:
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         eigen::require_rows(vectors_, b.rows(), b.cols());
-        if (values_.size() > 0) {
+        if (values_.values().size() > 0) {
             if (alpha_ == RealScalar(0)) {
                 eigen::throw_zero_scalar("kron_self_adjoint_eigen::solve with " + eigen::shape_of(vectors_));
             }
@@ -714,20 +789,21 @@ public:
                 }
             }
         }
-        result_type parts = vectors_.adjoint() * b.template cast<scalar>();
-        parts.array().colwise() /= values_.template cast<scalar>().array();
-        return result_type(vectors_ * parts);
+        return eigen::between_vectors<result_type>(
+            vectors_, vectors_, values_.exponent(), b.derived(), [this](result_type& parts) {
+                parts.array().colwise() /= values_.over_power().template cast<scalar>().array();
+            });
     }
 
 private:
     /// kron(V_k diag(function(|values|)) V_k^H), where all eigenvalues of K are positive or, for a function that is finite at 0, 0.
     template <class Function>
     [[nodiscard]] kron_expr<Scalar> root(const char* what, const Function& function) const {
-        if (values_.size() > 0 &&
-            !(values_.minCoeff() >= RealScalar(0) && std::isfinite(function(values_.minCoeff())))) {
+        const eigen::dense_vector<RealScalar>& values = values_.over_power();
+        if (values.size() > 0 && !(values.minCoeff() >= RealScalar(0) && std::isfinite(function(values.minCoeff())))) {
             throw singular_error("otimes: " + std::string(what) + " of " + eigen::shape_of(vectors_) +
                                  ": its eigenvalues reach down to " +
-                                 detail::number_text(static_cast<double>(values_.minCoeff())) + ".");
+                                 detail::number_text(static_cast<double>(values_.values().minCoeff())) + ".");
         }
         kron_node<Scalar> node;
         for (std::size_t k = 0; k < of_factors_.size(); ++k) {
@@ -748,7 +824,7 @@ private:
     kron_expr<Scalar> vectors_;
     std::vector<eigen::dense_vector<RealScalar>> of_factors_;
     RealScalar alpha_ = RealScalar(1);
-    eigen::dense_vector<RealScalar> values_;
+    eigen::values_of_kron<RealScalar> values_;
 };
 
 /// Singular values and vectors: K = U diag(singularValues) V^H, U and V thin krons. The values are in the order of the product.
@@ -797,7 +873,7 @@ public:
             }
         });
         const RealScalar size = std::abs(k.node().alpha());
-        values_ = eigen::kron_of_vectors<RealScalar>(std::move(values), size);
+        values_ = eigen::values_of_kron<RealScalar>(values, size);
         u.set_alpha(size > RealScalar(0) ? Scalar(k.node().alpha() / size) : Scalar(1));
         u_ = kron_expr<Scalar>(std::move(u));
         v_ = kron_expr<Scalar>(std::move(v));
@@ -808,9 +884,9 @@ public:
     [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
     /// Singular values up to threshold() times the largest count as zero in solve() and rank(); epsilon * min(rows, cols) unless set, as in Eigen.
     [[nodiscard]] RealScalar threshold() const {
-        return threshold_
-                   ? *threshold_
-                   : Eigen::NumTraits<RealScalar>::epsilon() * RealScalar((std::max)(values_.size(), Eigen::Index{1}));
+        return threshold_ ? *threshold_
+                          : Eigen::NumTraits<RealScalar>::epsilon() *
+                                RealScalar((std::max)(singularValues().size(), Eigen::Index{1}));
     }
     kron_svd& setThreshold(const RealScalar& threshold) {
         threshold_ = threshold;
@@ -821,32 +897,33 @@ public:
         return *this;
     }
     /// Of K: how many singular values do not count as zero. (K.rank() is the product of the factors', each with a threshold of its own.)
-    [[nodiscard]] Eigen::Index rank() const { return (values_.array() > least()).count(); }
+    [[nodiscard]] Eigen::Index rank() const { return (values_.over_power().array() > least()).count(); }
     /// U and V with K = U diag(singularValues()) V^H, thin; the values in the order of the product, not sorted.
     [[nodiscard]] const kron_expr<Scalar>& matrixU() const noexcept { return u_; }
     [[nodiscard]] const kron_expr<Scalar>& matrixV() const noexcept { return v_; }
-    [[nodiscard]] const eigen::dense_vector<RealScalar>& singularValues() const noexcept { return values_; }
+    [[nodiscard]] const eigen::dense_vector<RealScalar>& singularValues() const noexcept { return values_.values(); }
     /// X of least norm with the least |K X - B|, column by column: V diag(1 / s) U^H B; see threshold(). @throws shape_error other rows than K's
     template <class Rhs>
     [[nodiscard]] auto solve(const Eigen::MatrixBase<Rhs>& b) const {
         using scalar = detail::common_scalar<Scalar, typename Rhs::Scalar>;
         using result_type = Eigen::Matrix<scalar, Eigen::Dynamic, Rhs::ColsAtCompileTime>;
         eigen::require_rows(u_, b.rows(), b.cols());
-        const eigen::dense_vector<RealScalar> scales = values_.unaryExpr(
+        const eigen::dense_vector<RealScalar> scales = values_.over_power().unaryExpr(
             [least = least()](RealScalar s) { return s > least ? RealScalar(1) / s : RealScalar(0); });
-        result_type parts = u_.adjoint() * b.template cast<scalar>();
-        parts.array().colwise() *= scales.template cast<scalar>().array();
-        return result_type(v_ * parts);
+        return eigen::between_vectors<result_type>(u_, v_, values_.exponent(), b.derived(), [&](result_type& parts) {
+            parts.array().colwise() *= scales.template cast<scalar>().array();
+        });
     }
 
 private:
+    /// What counts as zero among the values over their power of two.
     [[nodiscard]] RealScalar least() const {
-        return values_.size() == 0 ? RealScalar(0) : threshold() * values_.maxCoeff();
+        return values_.values().size() == 0 ? RealScalar(0) : threshold() * values_.over_power().maxCoeff();
     }
 
     kron_expr<Scalar> u_;
     kron_expr<Scalar> v_;
-    eigen::dense_vector<RealScalar> values_;
+    eigen::values_of_kron<RealScalar> values_;
     std::optional<RealScalar> threshold_;
 };
 

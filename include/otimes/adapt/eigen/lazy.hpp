@@ -171,6 +171,17 @@ private:
 
 namespace eigen {
 
+/// Whether all of a node is lowered as a real problem (lower.hpp). A program has one type: where that is not so, the parts that are real alone
+/// are complex too.
+template <class Node>
+bool lowers_as_real(const Node& node, signature depends) {
+    if constexpr (requires { node.lowers_as_real(depends); }) {
+        return node.lowers_as_real(depends);
+    } else {
+        return false;  // a matrix that is added as it is
+    }
+}
+
 /// alpha * L * X * R with the compile-time sizes of X on the sides that no kron touches.
 template <class Scalar, int Rows, int Cols, bool RowMajor>
 struct product {
@@ -206,6 +217,9 @@ struct product {
     template <class Kept>
     void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept&) const {
         low.add_product(node, y, add, scale);
+    }
+    [[nodiscard]] bool lowers_as_real(signature depends) const {
+        return is_real_problem(node, node.alpha) && !(depends == signature::by_type && node.complex_scale);
     }
 
     /// May X, at `y`, be overwritten pass by pass?
@@ -262,6 +276,13 @@ struct scaled_node {
             low.add_dense(view_of(*value), y, scale * factor, add);
             low.target().noted.term_apart = true;
             kept.push_back(std::move(value));
+        }
+    }
+    [[nodiscard]] bool lowers_as_real(signature depends) const {
+        if constexpr (same_scalar && detail::is_complex_scalar<Scalar>) {
+            return factor.imag() == detail::real_of<Scalar>(0) && eigen::lowers_as_real(inner.node(), depends);
+        } else {
+            return false;
         }
     }
 };
@@ -393,8 +414,19 @@ struct sum {
         lower_term(first, low, y, add, scale, kept);
         lower_term(second, low, y, true, scale * sign, kept);
     }
+    [[nodiscard]] bool lowers_as_real(signature depends) const {
+        return term_lowers_as_real(first, depends) && term_lowers_as_real(second, depends);
+    }
 
 private:
+    template <class Term>
+    static bool term_lowers_as_real(const Term& term, signature depends) {
+        if constexpr (lazy_node<Term> && std::is_same_v<scalar_of<Term>, scalar_type>) {
+            return eigen::lowers_as_real(term.node(), depends);
+        } else {
+            return false;
+        }
+    }
     template <class Term>
     static void check_term(const Term& term) {
         if constexpr (lazy_node<Term>) {
@@ -706,7 +738,7 @@ requires eigen::amount<Amount, typename Node::scalar_type>
 }
 template <class Node>
 [[nodiscard]] auto operator-(const lazy<Node>& y) {
-    return y * typename Node::scalar_type(-1);
+    return y * detail::real_of<typename Node::scalar_type>(-1);  // of a complex type it would make a plan complex
 }
 /// @}
 

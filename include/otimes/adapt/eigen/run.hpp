@@ -37,6 +37,9 @@ void with_program(const lazy<Node>& expression, const matrix_view& destination, 
     }
     lowering_scratch scratch;
     lowering<scalar> low(scratch.program(), scratch.bindings(), signature::by_type);
+    if (!lowers_as_real(expression.node(), signature::by_type)) {
+        low.compute_complex();
+    }
     std::vector<std::shared_ptr<const void>> kept;  // values of terms that are no operands in memory
     expression.node().lower(low, destination, false, scalar(1), kept);
     if (in_place) {

@@ -352,6 +352,7 @@ struct tree_product {
     void lower(lowering<Scalar>& low, const matrix_view& y, bool add, const Scalar& scale, Kept&) const {
         write(low, node.x, y, add, scale);
     }
+    [[nodiscard]] bool lowers_as_real(signature depends) const { return is_real(depends, Scalar(1)); }
     /// use(program, bindings) of y = this, which is not lowered again where this thread has done that lately.
     template <class Use>
     void with_program(const matrix_view& y, const Use& use) const {
@@ -360,18 +361,25 @@ struct tree_product {
     }
 
 private:
+    [[nodiscard]] bool is_real(signature depends, const Scalar& scale) const {
+        if constexpr (detail::is_complex_scalar<Scalar>) {
+            const auto real = [depends](const auto& tree) {
+                return tree == nullptr || tree->is_real(depends == signature::by_type);
+            };
+            return (scale * node.alpha).imag() == detail::real_of<Scalar>(0) && !node.x.real_elements() &&
+                   !node.x.conjugated() && real(node.left) && real(node.right);
+        } else {
+            return false;
+        }
+    }
     void write(lowering<Scalar>& low, leaf x, const matrix_view& y, bool add, const Scalar& scale) const {
         for (const auto* tree : {node.left.get(), node.right.get()}) {
             if (tree != nullptr) {
                 low.target().rewritten.add(tree->rewritten());
-                bool real = tree->is_real() && !x.real_elements() && !x.conjugated();
-                if constexpr (detail::is_complex_scalar<Scalar>) {
-                    real = real && (scale * node.alpha).imag() == detail::real_of<Scalar>(0);
-                }
-                if (!real) {
-                    low.compute_complex();
-                }
             }
+        }
+        if (!is_real(low.depends(), scale)) {
+            low.compute_complex();
         }
         if (node.left && node.right) {
             const matrix_view between = low.scratch(node.left->rows(), x.view().cols, y);

@@ -979,15 +979,20 @@ public:
         ranks_.move(all, whole.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
         ranks_.over().synchronize();
     }
-    /// The whole matrix on rank `root`; a default-constructed host matrix, of no elements, elsewhere. Collective.
+    /// The whole matrix on rank `root`; a default-constructed host matrix, of no elements, elsewhere. Collective. @throws shape_error a type of other
+    /// fixed extents, on all ranks; no such rank
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host gather(std::int32_t root = 0) const {
+        static_assert(std::is_same_v<typename Host::Scalar, Scalar>,
+                      "otimes: DistributedMatrix: the host matrix asked for has another scalar type. Write "
+                      "dX.to_host().cast<Scalar>().");
         distribution all;
         all.first_rank = root;
         DistributedMatrix whole(ranks_);
         Host host;
         std::vector<Scalar> staged;
         detail::or_refuse(ranks_, [&] {  // all memory before anything is sent
+            device::require_host_shape<Host>("DistributedMatrix::gather, to_host", rows_, cols_);
             whole.take(rows_, cols_, all);
             if (whole.holds_all()) {
                 host = Host(rows_, cols_);
@@ -1007,7 +1012,7 @@ public:
         ranks_.over().synchronize();
         return host;
     }
-    /// The whole matrix on every process. Collective.
+    /// The whole matrix on every process. Collective. @throws as gather
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host to_host() const {
         const Host at_root = gather<Host>(0);

@@ -177,7 +177,8 @@ void or_refuse(const communicator& ranks, const Do& what) {
 [[nodiscard]] communicator found_communicator(const executor& where, const communicator_options& how);
 }  // namespace detail
 
-/// True where this program was started by mpirun (or srun, ...) or has called MPI_Init, and otimes was built with MPI.
+/// True where this program was started by mpirun (or srun, ...) or has called MPI_Init. Where otimes was built without MPI: started so as one of
+/// several processes, which make_communicator() then refuses.
 [[nodiscard]] bool started_by_mpi();
 /// The GPUs of this process, one rank each, over NCCL. @throws device_error there is none, or no NCCL; the text says why.
 [[nodiscard]] communicator gpu_communicator(const communicator_options& how = {});
@@ -186,7 +187,7 @@ void or_refuse(const communicator& ranks, const Do& what) {
 inline namespace OTIMES_TARGET {
 /// What there is: the ranks of mpirun (each on a GPU of its host where there are some, exchanging by NCCL, else on the CPU by
 /// MPI); without mpirun the GPUs of this process; without GPUs one rank on the CPU. Collective.
-/// @throws device_error a rank that does not answer within the deadline
+/// @throws device_error a rank that does not answer within the deadline; one of several processes of a launcher, where otimes was built without MPI
 [[nodiscard]] inline communicator make_communicator(const communicator_options& how = {}) {
     return otimes::detail::found_communicator(cpu(), how);
 }

@@ -10,7 +10,7 @@
 
 namespace otimes::backend {
 
-/// True where this process was started by an MPI launcher, or has called MPI_Init. False without MPI.
+/// True where this process was started by an MPI launcher, or has called MPI_Init. Built without MPI: by a launcher of several processes.
 bool started_by_mpi();
 /// This process as one rank of MPI_COMM_WORLD, computing on the CPU. Collective. @throws device_error
 std::unique_ptr<transport> make_mpi_transport(const executor& where, std::chrono::milliseconds deadline);

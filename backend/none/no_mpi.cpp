@@ -9,13 +9,17 @@
 namespace otimes::backend {
 
 bool started_by_mpi() {
-    // Only launchers of several processes set these.
-    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"}) {
-        if (std::getenv(name) != nullptr) {
-            return true;
+    // One process of a launcher needs no other ones: where their number is told, it counts. (SLURM's is that of a shell, too.)
+    for (const char* const name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+        if (const char* const processes = std::getenv(name)) {
+            return std::atoll(processes) > 1;
         }
     }
-    return false;
+    if (std::getenv("PMI_RANK") == nullptr && std::getenv("PMIX_RANK") == nullptr) {
+        return false;
+    }
+    const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+    return tasks == nullptr || std::atoll(tasks) != 1;
 }
 
 std::unique_ptr<transport> make_mpi_transport(const executor&, std::chrono::milliseconds) {

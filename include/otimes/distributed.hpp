@@ -177,7 +177,8 @@ void or_refuse(const communicator& ranks, const Do& what) {
 [[nodiscard]] communicator found_communicator(const executor& where, const communicator_options& how);
 }  // namespace detail
 
-/// True where this program was started by mpirun (or srun, ...) or has called MPI_Init, and otimes was built with MPI.
+/// True where this program was started by mpirun (or srun, ...) or has called MPI_Init. Where otimes was built without MPI: started so as one of
+/// several processes, which make_communicator() then refuses.
 [[nodiscard]] bool started_by_mpi();
 /// The GPUs of this process, one rank each, over NCCL. @throws device_error there is none, or no NCCL; the text says why.
 [[nodiscard]] communicator gpu_communicator(const communicator_options& how = {});
@@ -186,7 +187,7 @@ void or_refuse(const communicator& ranks, const Do& what) {
 inline namespace OTIMES_TARGET {
 /// What there is: the ranks of mpirun (each on a GPU of its host where there are some, exchanging by NCCL, else on the CPU by
 /// MPI); without mpirun the GPUs of this process; without GPUs one rank on the CPU. Collective.
-/// @throws device_error a rank that does not answer within the deadline
+/// @throws device_error a rank that does not answer within the deadline; one of several processes of a launcher, where otimes was built without MPI
 [[nodiscard]] inline communicator make_communicator(const communicator_options& how = {}) {
     return otimes::detail::found_communicator(cpu(), how);
 }
@@ -979,15 +980,20 @@ public:
         ranks_.move(all, whole.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
         ranks_.over().synchronize();
     }
-    /// The whole matrix on rank `root`; a default-constructed host matrix, of no elements, elsewhere. Collective.
+    /// The whole matrix on rank `root`; a default-constructed host matrix, of no elements, elsewhere. Collective. @throws shape_error a type of other
+    /// fixed extents, on all ranks; no such rank
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host gather(std::int32_t root = 0) const {
+        static_assert(std::is_same_v<typename Host::Scalar, Scalar>,
+                      "otimes: DistributedMatrix: the host matrix asked for has another scalar type. Write "
+                      "dX.to_host().cast<Scalar>().");
         distribution all;
         all.first_rank = root;
         DistributedMatrix whole(ranks_);
         Host host;
         std::vector<Scalar> staged;
         detail::or_refuse(ranks_, [&] {  // all memory before anything is sent
+            device::require_host_shape<Host>("DistributedMatrix::gather, to_host", rows_, cols_);
             whole.take(rows_, cols_, all);
             if (whole.holds_all()) {
                 host = Host(rows_, cols_);
@@ -1007,7 +1013,7 @@ public:
         ranks_.over().synchronize();
         return host;
     }
-    /// The whole matrix on every process. Collective.
+    /// The whole matrix on every process. Collective. @throws as gather
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host to_host() const {
         const Host at_root = gather<Host>(0);

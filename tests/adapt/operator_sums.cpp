@@ -573,6 +573,33 @@ TEST_CASE("the bits of a sum's plan do not depend on whether its rows are evalua
     }
 }
 
+TEST_CASE("no limit changes which factors a deterministic sum multiplies out, down to slabs of one row by columns") {
+    const matrix_d A = random(7, 7, 1), M = random(7, 7, 2), B = random(3, 3, 3), C = random(2, 2, 4);
+    const auto S = kron(A, B, C) + 2.0 * kron(M, B, C);  // B and C are multiplied out, behind what the terms share
+    const matrix_d X = random(38, 42, 5);
+    matrix_d Y(38, 42);
+    const auto limited = [&](std::int64_t limit) {
+        return otimes::make_plan(Y, X * S, {.workspace_limit_bytes = limit, .threads = 1, .deterministic = true});
+    };
+    const otimes::plan free = limited(std::numeric_limits<std::int64_t>::max());
+    free.run(Y, X * S);
+    const matrix_d want = Y;
+    std::int64_t least = 0;
+    try {
+        limited(0);
+    } catch (const otimes::budget_error& refused) {
+        least = refused.least_bytes();
+    }
+    REQUIRE(least > 0);
+    CHECK(limited(least).slab_extent == 1);
+    for (std::int64_t limit = least; limit < free.workspace_bytes; limit += 512) {
+        CAPTURE(limit);
+        Y = poisoned<matrix_d>(38, 42);
+        limited(limit).run(Y, X * S);
+        CHECK((Y == want));
+    }
+}
+
 TEST_CASE_TEMPLATE("operators with matrices beside them are terms and factors", Scalar,
                    OTIMES_REAL_AND_COMPLEX(double)) {
     const auto A = random<matrix<Scalar>>(3, 3, 1);

@@ -16,6 +16,7 @@
 #include "../../backend/core/default_streams.hpp"
 #include "../../backend/core/process_launcher.hpp"
 #include "../../backend/core/threads.hpp"
+#include "../../backend/distributed/transports.hpp"
 
 namespace {
 
@@ -46,7 +47,8 @@ public:
 
 private:
     static constexpr std::initializer_list<const char*> names{
-        "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"};
+        "OMPI_COMM_WORLD_SIZE", "PMI_RANK",     "PMI_SIZE",      "PMIX_RANK",
+        "SLURM_NTASKS",         "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"};
     std::vector<std::pair<bool, std::string>> before_;
 };
 
@@ -91,6 +93,21 @@ TEST_CASE("a rank of several is what mpirun or srun has started") {
     CHECK(!(launched_with(
                 {{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}}),
             is_one_rank_of_several()));
+}
+
+TEST_CASE("a program without MPI that a launcher has started as the only process is not refused") {
+    using otimes::backend::started_by_mpi;  // that of none/
+    CHECK_FALSE((launched_with({}), started_by_mpi()));
+    // mpirun -np 1 and -np 2
+    CHECK_FALSE((launched_with({{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}}), started_by_mpi()));
+    CHECK((launched_with({{"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "0"}}), started_by_mpi()));
+    CHECK_FALSE((launched_with({{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}), started_by_mpi()));
+    CHECK((launched_with({{"PMI_SIZE", "3"}, {"PMI_RANK", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), started_by_mpi()));
+    // srun -n 1 and -n 8; a shell of salloc -n 8
+    CHECK_FALSE((launched_with({{"SLURM_STEP_NUM_TASKS", "1"}, {"PMIX_RANK", "0"}}), started_by_mpi()));
+    CHECK((launched_with({{"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "0"}}), started_by_mpi()));
+    CHECK((launched_with({{"PMIX_RANK", "0"}}), started_by_mpi()));
+    CHECK_FALSE((launched_with({{"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "0"}}), started_by_mpi()));
 }
 
 TEST_CASE("where the system gives no more threads, there are those that it gave") {

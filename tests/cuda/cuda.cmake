@@ -3,6 +3,7 @@
 find_package(Threads REQUIRED)
 otimes_add_room(backend)
 if(TARGET test_backend)
+  target_sources(test_backend PRIVATE "${PROJECT_SOURCE_DIR}/backend/none/no_mpi.cpp")
   target_link_libraries(test_backend PRIVATE otimes_backend_core Threads::Threads)
 endif()
 

@@ -92,6 +92,13 @@ TEST_CASE("every rank refuses together") {
                   "shape: otimes: a distribution along a mode"));
         CHECK(has(thrown([&] { DistributedMatrix<double>(ranks, 2, 7, otimes::cut_rows(n + 1)); }), "does not fit"));
         CHECK(has(thrown([&] { DistributedMatrix<double>(ranks, -1, 7); }), "is no shape"));
+        CHECK(has(thrown([&] { static_cast<void>(dY.to_host<Eigen::Matrix<double, 4, 5>>()); }),
+                  "shape: otimes: DistributedMatrix::gather, to_host: the matrix is 4 x 6, which the type"));
+        CHECK(has(thrown([&] { static_cast<void>(dY.gather<Eigen::VectorXd>()); }), "shape: otimes: Distri"));
+        CHECK(has(thrown([&] { static_cast<void>(dY.to_host<Eigen::Matrix<double, -1, -1, 0, 4, 5>>()); }),
+                  "shape: otimes: Distri"));
+        CHECK((dY.to_host<Eigen::Matrix<double, 4, 6>>().array() == expected(4, 6).array()).all());
+        CHECK((dY.to_host<Eigen::Matrix<double, -1, -1, 0, 5, 6>>().array() == expected(4, 6).array()).all());
         CHECK(has(thrown([&] { DistributedMatrix<double> d(otimes::communicator(), 1, 7); }), "there are no ranks"));
         CHECK((dY.to_host().array() == expected(4, 6).array()).all());  // nothing was written
         dY = dX * kron(A, B);

@@ -319,6 +319,9 @@ TEST_CASE("lists of factors, powers, and products in place in device memory") {
         factors[0] = host<double>::Zero(3, 3);
         dY = dX * borrowed;
         CHECK(dY.to_host() == host<double>::Zero(5, 6));
+        CHECK((dY.to_host<Eigen::Matrix<double, 5, 6>>() == host<double>::Zero(5, 6)));
+        CHECK_THROWS_AS(static_cast<void>(dY.to_host<Eigen::Matrix<double, 5, 5>>()), otimes::shape_error);
+        CHECK_THROWS_AS(static_cast<void>(dY.to_host<Eigen::RowVectorXd>()), otimes::shape_error);
 
         const DeviceMatrix<double> A(f[1]), wide(random_matrix<host<double>>(3, 8, 2));
         const auto cube = otimes::kron_power(A, 3);

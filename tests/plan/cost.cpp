@@ -554,6 +554,23 @@ TEST_CASE("flops and bytes beyond 2^63 - 1 stay there, on the CPU and on a GPU")
     CHECK(total == most);
 }
 
+TEST_CASE("the flops of a plan are counted to the last one, whatever its tiles divide") {
+    for (const std::int64_t rows : {364, 116, 236, 1 << 12}) {
+        for (const std::int64_t p : {5, 6, 12, 37}) {
+            for (const otimes::cpu_description& cpu :
+                 {otimes::cpu_baseline(), otimes::cpu_avx2(), otimes::cpu_avx512(), otimes::cpu_neon()}) {
+                otimes::machine m;
+                m.cpu = cpu;
+                const otimes::plan made = otimes::make_plan(
+                    planner_test::rows_program(
+                        rows, {planner_test::factor(p, p), planner_test::factor(13, 13), planner_test::factor(22, 22)}),
+                    m, {.precision = otimes::precision::ieee});  // factors one by one
+                CHECK(made.flops == 2 * rows * p * 13 * 22 * (p + 13 + 22));
+            }
+        }
+    }
+}
+
 TEST_CASE("no plan is predicted to be faster than its bound, also where the operands are in cache") {
     const auto compare = [](const std::vector<planner_test::mode_spec>& factors, std::int64_t rows) {
         for (const otimes::cpu_description& cpu :

@@ -362,8 +362,10 @@ public:
 
     /// A copy on the host, an Eigen matrix unless said otherwise; waits for the device. `Host` holds this scalar and has what is asked of an
     /// Eigen matrix: PlainObject, Flags, a constructor from rows and columns, eval(), data(), innerStride(), outerStride().
+    /// @throws shape_error a type of other fixed extents
     template <class Host = dynamic_host_matrix<Scalar, Order>>
     [[nodiscard]] Host to_host() const {
+        device::require_host_shape<Host>("DeviceMatrix::to_host", rows_, cols_);
         Host host(rows_, cols_);
         copy_to(host);
         return host;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,10 +16,12 @@
 #include <otimes/expr/identity.hpp>
 #include <otimes/expr/kron.hpp>
 #include <otimes/expr/leaf.hpp>
+#include <otimes/expr/messages.hpp>
 #include <otimes/expr/product.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/host_matrix.hpp>
 #include <otimes/program/bindings.hpp>
+#include <otimes/program/errors.hpp>
 #include <otimes/program/kept_by_thread.hpp>
 
 namespace otimes {
@@ -115,6 +118,22 @@ concept host_matrix =
     m.cols();
     m.eval();
 };
+/// Of a matrix that is copied into a new one of type `Host`. @param call for the message. @throws shape_error a type of fixed extents, or of at
+/// most so many rows and columns, that has no such shape
+template <class Host>
+void require_host_shape(const char* call, std::int64_t rows, std::int64_t cols) {
+    if constexpr (requires { Host::MaxColsAtCompileTime; }) {
+        const auto has = [](std::int64_t extent, std::int64_t fixed, std::int64_t most) {
+            return fixed < 0 ? most < 0 || extent <= most : extent == fixed;
+        };
+        if (!has(rows, Host::RowsAtCompileTime, Host::MaxRowsAtCompileTime) ||
+            !has(cols, Host::ColsAtCompileTime, Host::MaxColsAtCompileTime)) {
+            throw shape_error("otimes: " + std::string(call) + ": the matrix is " + detail::shape_text(rows, cols) +
+                              ", which the type of the host matrix cannot be. Ask for one of that shape, or for one "
+                              "with dynamic rows and columns.");
+        }
+    }
+}
 /// A kron of host matrices only, as the Eigen front end makes it.
 template <class Type>
 concept host_kron = std::is_class_v<bare<Type>> && !any_device_operand<Type> && requires(const bare<Type>& k) {

@@ -130,9 +130,23 @@ OTIMES_COLD inline std::vector<std::int32_t> read_counts(const program& source) 
 
 /// Orders the modes of a chain outermost first: by decreasing |stride| in the input, for modes of extent 1 there by their
 /// stride in the output; ties in the order of their names.
-OTIMES_COLD inline void sort_by_memory(std::vector<chain_mode>& modes) {
+/// @param cut_to_one name of the mode of which a slab has one index, -1: none. In a temporary it has the stride of the mode around it, which
+/// stays around it
+OTIMES_COLD inline void sort_by_memory(std::vector<chain_mode>& modes, std::int32_t cut_to_one = -1) {
     sort_few(modes.data(), modes.data() + modes.size(),
              [](const chain_mode& a, const chain_mode& b) { return std::abs(a.stride_in) > std::abs(b.stride_in); });
+    bool is_inside = false;
+    chain_mode* const sorted = modes.data();
+    for (std::size_t at = 1; at < modes.size(); ++at) {
+        const chain_mode one = sorted[at - 1];
+        const chain_mode next = sorted[at];
+        if (one.name == cut_to_one && std::abs(one.stride_in) == std::abs(next.stride_in) &&
+            (is_inside || next.p_extent > 1)) {
+            is_inside = true;
+            sorted[at - 1] = next;
+            sorted[at] = one;
+        }
+    }
 }
 
 /// The longest chain that starts at step `first`; step_count == 0 when that step is none. `reads` from read_counts.

@@ -327,7 +327,7 @@ public:
                     m.stride_in = stride_of(c.in, m.name);
                     m.stride_out = stride_of(c.out, m.name);
                 }
-                sort_by_memory(c.modes);
+                sort_by_memory(c.modes, cut_ != nullptr && result_.slab_extent == 1 ? cut_[c.in] : -1);
                 c.fills_output = fills_output(c);
                 slab_choice slab;  // those of the whole program
                 std::int32_t place = 0;

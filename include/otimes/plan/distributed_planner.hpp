@@ -23,6 +23,7 @@
 #include <otimes/plan/options.hpp>
 #include <otimes/plan/planner.hpp>
 #include <otimes/plan/sharing.hpp>
+#include <otimes/plan/step_cost.hpp>
 #include <otimes/plan/text.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/cold.hpp>
@@ -648,8 +649,21 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
     return result;
 }
 
+namespace planning {
+
+/// As step_flops, of all steps of a program.
+OTIMES_COLD inline std::int64_t flops_of_steps(const program& source) {
+    std::int64_t flops = 0;
+    for (const step& s : source.steps) {
+        saturating_add(flops, static_cast<double>(step_flops(source, s)));
+    }
+    return flops;
+}
+
+}  // namespace planning
+
 /// Problems that are the terms of a sum, of which a rank's rows depend on its own rows alone: by one plan of each rank, if the limit allows it,
-/// else one after another. @throws as above
+/// else one after another; deterministic ones are refused then. @throws as above
 OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<distributed_problem>& problems,
                                                           const programs_at_once& whole, const machine& where,
                                                           const interconnect& net) {
@@ -684,9 +698,15 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
     result.result = first.result;
     result.rows_at_once = whole.rows;
     result.terms_at_once = whole.terms;
-    result.at_once = planned(whole.apart);
-    if (std::vector<plan> shared = planned(whole.shared); !shared.empty()) {
-        const bool on_gpu = wishes.placement == placement::gpu;
+    const bool on_gpu = wishes.placement == placement::gpu;
+    // Predictions depend on how many rows a rank has, and what fits on the limit: a deterministic sum has the form of fewer multiply-adds.
+    const bool one_form = wishes.deterministic && !whole.shared.empty();
+    const bool shares = one_form && !on_gpu &&
+                        planning::flops_of_steps(whole.shared.front()) < planning::flops_of_steps(whole.apart.front());
+    if (!shares) {
+        result.at_once = planned(whole.apart);
+    }
+    if (std::vector<plan> shared = one_form == shares ? planned(whole.shared) : std::vector<plan>(); !shared.empty()) {
         if (result.at_once.empty() ||
             (on_gpu ? planning::sharing_pays(result.at_once.front(), shared.front(), where.gpus.front())
                     : shared.front().predicted_seconds < result.at_once.front().predicted_seconds)) {
@@ -696,16 +716,18 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
     }
     if (result.at_once.empty()) {
         try {
-            return make_distributed_plan(problems, 0, where, net);
+            if (!wishes.deterministic || least == (std::numeric_limits<std::int64_t>::max)()) {
+                return make_distributed_plan(problems, 0, where, net);
+            }
         } catch (const budget_error& refused) {
             if (least >= refused.least_bytes()) {
                 throw;
             }
-            throw budget_error("otimes: a sum over ranks needs a workspace of at least " + std::to_string(least) +
-                                   " bytes on a rank, but workspace_limit_bytes is " +
-                                   std::to_string(wishes.workspace_limit_bytes) + ". Raise the limit to that or more.",
-                               least);
         }
+        throw budget_error("otimes: a sum over ranks needs a workspace of at least " + std::to_string(least) +
+                               " bytes on a rank, but workspace_limit_bytes is " +
+                               std::to_string(wishes.workspace_limit_bytes) + ". Raise the limit to that or more.",
+                           least);
     }
     for (const plan& one : result.at_once) {
         result.workspace_bytes = (std::max)(result.workspace_bytes, one.workspace_bytes);

@@ -397,7 +397,8 @@ private:
             m.stride_in = stride_of(c.in, m.name);
             m.stride_out = stride_of(c.out, m.name);
         }
-        sort_by_memory(c.modes);
+        const bool cuts_to_one = p_.slab_count > 1 && p_.slab_extent == 1 && !p_.tensor_cuts.empty();
+        sort_by_memory(c.modes, cuts_to_one ? p_.tensor_cuts[static_cast<std::size_t>(c.in)] : -1);
         std::vector<std::size_t> ends;
         const std::vector<factor_group> groups = groups_of(c, passes, ends);
         fusion_setting f;

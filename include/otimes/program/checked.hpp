@@ -42,10 +42,10 @@ constexpr std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) noexc
     return result;
 }
 
-/// total += more for costs that are not negative, clamped to 2^63 - 1.
+/// total += more for costs that are not negative, to the nearest whole one (sums of shares of a whole are a little beside it), clamped to 2^63 - 1.
 constexpr void saturating_add(std::int64_t& total, double more) noexcept {
     constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
-    total = more < static_cast<double>(most - total) ? total + static_cast<std::int64_t>(more) : most;
+    total = more < static_cast<double>(most - total) ? total + static_cast<std::int64_t>(more + 0.5) : most;
 }
 
 /// A product of two 64-bit numbers, all 128 bits of it.

@@ -94,6 +94,11 @@ matrix_view resized_destination(const char* caller, const Destination& destinati
     return packed_view<bare<Destination>>(expression.rows(), expression.cols());
 }
 
+/// May elements be written there? Not those of a const matrix, of a `Map<const MatrixXd>`, of a block of a const matrix.
+template <class Destination>
+inline constexpr bool has_writable_elements =
+    (is_plain<bare<Destination>> && !std::is_const_v<Destination>) || is_writable_view<bare<Destination>>;
+
 }  // namespace eigen
 
 /// The plan for evaluating `expression` into the plain matrix of its type, for the machine of the current executor.
@@ -144,6 +149,8 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
     using scalar = typename Node::scalar_type;
     static_assert(eigen::dense<Destination> && eigen::has_direct_access<eigen::bare<Destination>>,
                   "otimes: plan::run writes to a matrix, Map, Block or Ref.");
+    static_assert(eigen::has_writable_elements<Destination>,
+                  "otimes: plan::run(Y, expression): Y, or what it is a view of, is const and cannot be written.");
     static_assert(std::is_same_v<eigen::scalar_of<Destination>, scalar>,
                   "otimes: plan::run: the destination and the expression have different scalar types.");
     expression.node().check();

@@ -163,6 +163,11 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                                          : ". Make a plan for this one."));
         }
     };
+    const auto refuse_other_matrix = [] {
+        throw unsupported_error(
+            "otimes: plan::run: the plan overwrites X, as make_plan(X, X * K) asks for, and the destination is another "
+            "matrix. Run it into X, or make a plan for this one: make_plan(Y, X * K).");
+    };
     const executor& chosen = current_executor();
     const bool any_place = chosen.where() == placement::automatic;  // it takes plans for each of its places
     const executor& e = any_place || chosen.where() == p.where ? chosen : cpu();
@@ -182,6 +187,9 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                 throw alias_error(
                     "otimes: plan::run: the destination is an operand of the expression and would be resized. "
                     "Run into another matrix, or write Y = expression.");
+            }
+            if (overwrites_input(p.source)) {  // what has another shape is not X
+                refuse_other_matrix();
             }
             // A plan that refuses the expression leaves the destination as it was.
             eigen::with_program(expression, resized,
@@ -205,9 +213,7 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
     }
     const bool in_place = overwrites_input(p.source) && eigen::runs_in_place(expression, eigen::view_of(destination));
     if (overwrites_input(p.source) && !in_place) {
-        throw unsupported_error(
-            "otimes: plan::run: the plan overwrites X, as make_plan(X, X * K) asks for, and the destination is another "
-            "matrix. Run it into X, or make a plan for this one: make_plan(Y, X * K).");
+        refuse_other_matrix();
     }
     if (!in_place && eigen::reads_when_lowered(expression.node(), eigen::view_of(destination),
                                                static_cast<std::int64_t>(sizeof(scalar)))) {

@@ -208,6 +208,11 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                 }
                 return;
             }
+            using type = eigen::bare<Destination>;
+            if (destination.size() != expression.rows() * expression.cols()) {  // as in assign(), lazy.hpp
+                destination.resize(type::RowsAtCompileTime == Eigen::Dynamic ? 0 : expression.rows(),
+                                   type::ColsAtCompileTime == Eigen::Dynamic ? 0 : expression.cols());
+            }
             destination.resize(expression.rows(), expression.cols());
         }
     }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include <otimes/adapt/mdspan.hpp>
@@ -268,6 +269,18 @@ TEST_CASE("a destination resizes where it can") {
     row_vector_d r(2);
     r = K * random<vector_d>(15, 1, 21);
     CHECK(support::exactly_equal(matrix_d(r.transpose()), v));
+}
+
+TEST_CASE("a destination that finds no memory is left empty") {
+    if constexpr (sizeof(Index) == 8) {
+        const auto column = otimes::kron_power(matrix_d::Ones(2, 1), 31);
+        const auto huge = column * matrix_d::Ones(1, 1) * column.transpose();  // 2^62 elements
+        matrix_d Y = random(2, 3, 1);
+        CHECK_THROWS_AS(Y = huge, std::bad_alloc);
+        CHECK(Y.size() == 0);
+        Y = random(3, 2, 3) * kron(matrix_d::Identity(2, 2));
+        CHECK(Y == random(3, 2, 3));
+    }
 }
 
 TEST_CASE("an mdspan is a matrix, a vector or a view of its elements") {

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "adapt/helpers.hpp"
@@ -30,6 +31,18 @@ const matrix_d X = random(40, 144, 4);
 const auto xk = times(X, k);
 
 using support::text_of;
+
+// Where plan::run may write. The view itself may be const.
+template <class... Destinations>
+constexpr bool all_writable = (otimes::eigen::has_writable_elements<Destinations> && ...);
+template <class... Destinations>
+constexpr bool none_writable = (!otimes::eigen::has_writable_elements<Destinations> && ...);
+static_assert(all_writable<matrix_d, Eigen::Matrix3d, Eigen::Map<matrix_d>, const Eigen::Map<matrix_d>,
+                           Eigen::Ref<matrix_d>, Eigen::Block<matrix_d>, Eigen::Transpose<Eigen::Block<matrix_d>>,
+                           Eigen::Diagonal<matrix_d>, decltype(std::declval<Eigen::MatrixXcd&>().real())>);
+static_assert(none_writable<const matrix_d, const Eigen::Matrix3d, Eigen::Map<const matrix_d>,
+                            Eigen::Ref<const matrix_d>, Eigen::Block<const matrix_d>, Eigen::Transpose<const matrix_d>,
+                            Eigen::Transpose<const Eigen::Map<const matrix_d>>, Eigen::Diagonal<const matrix_d>>);
 
 }  // namespace
 

@@ -213,6 +213,11 @@ TEST_CASE("the first difference between two programs, in words") {
           "X is aligned to 16 bytes, planned were 1");
     CHECK(difference([](program& p) { p.steps[0].add = true; }) ==
           "the expression adds to the destination, the plan overwrites it");
+    CHECK(difference([](program& p) { p.tensors[1].stored = 5; }) == "factor 1 stores 5 elements, planned were 0");
+    CHECK(difference([](program& p) { p.tensors[0].scalar_bytes = 10; }) ==
+          "X has elements of 10 bytes, planned were 8");
+    CHECK(difference([](program& p) { p.steps[0].kind = step_kind::gather; }) ==
+          "step 1 applies its factor in another way, as a permutation that is inverted or the other triangle");
     CHECK(difference([](program& p) { p.steps[0].mode = 0; }) == "the steps are connected differently");
     CHECK(difference([](program& p) { p.steps.push_back(p.steps[0]); }) ==
           "the plan has 1 steps on 3 tensors, the expression 2 on 3");

@@ -221,7 +221,13 @@ operator_tree<Scalar> add_trees(const operator_tree<Scalar>& a, const operator_t
     if (a.kind == tree_kind::sum || b.kind == tree_kind::sum) {
         result.kron.rewritten().add(rewrite::nested_sum_flattened);
     }
-    detail::append_term(result, a);
+    if (a.kind == tree_kind::sum) {  // whose terms are compared with b, not with each other again
+        result.kron.rewritten().add(a.kron.rewritten());
+        result.parts.reserve(a.parts.size() + 1);
+        result.parts = a.parts;
+    } else {
+        detail::append_term(result, a);
+    }
     detail::append_term(result, b);
     if (result.parts.size() == 1) {
         return result.parts.front();

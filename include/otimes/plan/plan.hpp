@@ -214,7 +214,7 @@ struct plan {
     friend bool operator==(const plan&, const plan&) = default;
 
     /// Evaluates `destination = expression`. The expression must have the signature that the plan was made for (shapes,
-    /// scalar types, strides, operand kinds): operands and scalars are rebound, nothing is searched. `destination` has
+    /// scalar types, strides, operand kinds, how many elements a sparse factor stores): operands and scalars are rebound, nothing is searched. `destination` has
     /// the storage that the plan was made for (by default the plain matrix of the expression).
     /// Cost: the passes; no heap allocation after the first call of a thread. But for: products in which a factor with structure stands beside one
     /// that is not square, whose cheapest order is looked for (some hundred bytes); views of less than 32 x 32 that are unfolded; and terms of a sum

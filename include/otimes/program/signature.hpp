@@ -75,6 +75,15 @@ OTIMES_COLD inline std::string describe_difference(const program& planned, const
         if (!(a.kind == b.kind && a.conjugate == b.conjugate)) {
             return name + " is of another kind or conjugated differently";
         }
+        if (a.stored != b.stored) {
+            return name + (b.kind == factor_kind::callback ? " takes " : " stores ") + std::to_string(b.stored) +
+                   (b.kind == factor_kind::callback ? " multiply-adds" : " elements") + ", planned were " +
+                   std::to_string(a.stored);
+        }
+        if (a.scalar_bytes != b.scalar_bytes) {
+            return name + " has elements of " + std::to_string(b.scalar_bytes) + " bytes, planned were " +
+                   std::to_string(a.scalar_bytes);
+        }
         if (a.alignment_log2 != b.alignment_log2) {
             return name + " is aligned to " + std::to_string(1 << b.alignment_log2) + " bytes, planned were " +
                    std::to_string(1 << a.alignment_log2);
@@ -84,6 +93,10 @@ OTIMES_COLD inline std::string describe_difference(const program& planned, const
         if (planned.steps[k].add != given.steps[k].add) {
             return given.steps[k].add ? "the expression adds to the destination, the plan overwrites it"
                                       : "the expression overwrites the destination, the plan adds to it";
+        }
+        if (planned.steps[k].kind != given.steps[k].kind || planned.steps[k].variant != given.steps[k].variant) {
+            return "step " + std::to_string(k + 1) +
+                   " applies its factor in another way, as a permutation that is inverted or the other triangle";
         }
     }
     return "the steps are connected differently";

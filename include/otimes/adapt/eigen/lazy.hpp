@@ -569,7 +569,14 @@ void assign(Destination& destination, const lazy<Node>& source, const Functor& f
                 if constexpr (narrow_index) {
                     require_index_counts(source.rows(), source.cols());
                 }
-                destination.resize(source.rows(), source.cols());
+                const Eigen::Index rows = source.rows();
+                const Eigen::Index cols = source.cols();
+                if (destination.size() != rows * cols) {
+                    // Eigen gives the memory back and then asks for other. Where there is none, std::bad_alloc must find an empty matrix.
+                    destination.resize(Destination::RowsAtCompileTime == Eigen::Dynamic ? 0 : rows,
+                                       Destination::ColsAtCompileTime == Eigen::Dynamic ? 0 : cols);
+                }
+                destination.resize(rows, cols);
             }
         }
     };

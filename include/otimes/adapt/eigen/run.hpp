@@ -97,6 +97,11 @@ matrix_view resized_destination(const char* caller, const Destination& destinati
     return packed_view<bare<Destination>>(expression.rows(), expression.cols());
 }
 
+/// May elements be written there? Not those of a const matrix, of a `Map<const MatrixXd>`, of a block of a const matrix.
+template <class Destination>
+inline constexpr bool has_writable_elements =
+    (is_plain<bare<Destination>> && !std::is_const_v<Destination>) || is_writable_view<bare<Destination>>;
+
 }  // namespace eigen
 
 /// The plan for evaluating `expression` into the plain matrix of its type, for the machine of the current executor.
@@ -147,6 +152,8 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
     using scalar = typename Node::scalar_type;
     static_assert(eigen::dense<Destination> && eigen::has_direct_access<eigen::bare<Destination>>,
                   "otimes: plan::run writes to a matrix, Map, Block or Ref.");
+    static_assert(eigen::has_writable_elements<Destination>,
+                  "otimes: plan::run(Y, expression): Y, or what it is a view of, is const and cannot be written.");
     static_assert(std::is_same_v<eigen::scalar_of<Destination>, scalar>,
                   "otimes: plan::run: the destination and the expression have different scalar types.");
     expression.node().check();
@@ -158,6 +165,11 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                                          ? ". make_plan(Y, expression) plans for this destination."
                                          : ". Make a plan for this one."));
         }
+    };
+    const auto refuse_other_matrix = [] {
+        throw unsupported_error(
+            "otimes: plan::run: the plan overwrites X, as make_plan(X, X * K) asks for, and the destination is another "
+            "matrix. Run it into X, or make a plan for this one: make_plan(Y, X * K).");
     };
     const executor& chosen = current_executor();
     const bool any_place = chosen.where() == placement::automatic;  // it takes plans for each of its places
@@ -179,6 +191,9 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                     "otimes: plan::run: the destination is an operand of the expression and would be resized. "
                     "Run into another matrix, or write Y = expression.");
             }
+            if (overwrites_input(p.source)) {  // what has another shape is not X
+                refuse_other_matrix();
+            }
             // A plan that refuses the expression leaves the destination as it was.
             eigen::with_program(expression, resized,
                                 [&](const program& given, const bindings&) { demand_signature(given); });
@@ -196,14 +211,17 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                 }
                 return;
             }
+            using type = eigen::bare<Destination>;
+            if (destination.size() != expression.rows() * expression.cols()) {  // as in assign(), lazy.hpp
+                destination.resize(type::RowsAtCompileTime == Eigen::Dynamic ? 0 : expression.rows(),
+                                   type::ColsAtCompileTime == Eigen::Dynamic ? 0 : expression.cols());
+            }
             destination.resize(expression.rows(), expression.cols());
         }
     }
     const bool in_place = overwrites_input(p.source) && eigen::runs_in_place(expression, eigen::view_of(destination));
     if (overwrites_input(p.source) && !in_place) {
-        throw unsupported_error(
-            "otimes: plan::run: the plan overwrites X, as make_plan(X, X * K) asks for, and the destination is another "
-            "matrix. Run it into X, or make a plan for this one: make_plan(Y, X * K).");
+        refuse_other_matrix();
     }
     if (!in_place && eigen::reads_when_lowered(expression.node(), eigen::view_of(destination),
                                                static_cast<std::int64_t>(sizeof(scalar)))) {

@@ -236,6 +236,9 @@ void check_shared_sums() {
     const otimes::plan tight = otimes::make_plan<1>(large, {.workspace_limit_bytes = least});
     CHECK(tight.workspace_bytes <= least);
     CHECK(tight.source.steps.size() == 9);
+    // And where the bits of a row must not depend on what is quicker for so many rows.
+    CHECK(otimes::make_plan<1>(large, {.deterministic = true}).source.steps.size() == 9);
+    CHECK(otimes::make_plan<1>(dX * S, {.deterministic = true}).source.steps.size() == 4);
 }
 
 // Numbers from products against sums over their entries, in double by plain loops.

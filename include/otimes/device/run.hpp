@@ -45,7 +45,8 @@ template <int Order = 0, class Scalar>
     return explain(make_plan<Order>(value, wishes));
 }
 /// The plan of a sum: of one program for all terms, which shares products between them where an evaluation would (device/lower_sums.hpp) and the
-/// workspace limit has room for it. @throws shape_error an operand was resized; budget_error no form keeps the workspace limit
+/// workspace limit has room for it; with options::deterministic of one for each term, since what is quicker depends on the rows.
+/// @throws shape_error an operand was resized; budget_error no form keeps the workspace limit
 template <int Order = 0, class Scalar>
 [[nodiscard]] plan make_plan(const device_sum<Scalar>& value, const options& wishes = {}) {
     value.check();
@@ -54,12 +55,16 @@ template <int Order = 0, class Scalar>
     const device_executor& where = device::executor_for(device::home_of(value));
     program p;
     bindings b;
-    const device::sum_form form = device::lower_as_evaluated(value, y, false, Scalar(1), where, p, b);
-    if (form == device::sum_form::shared) {
+    const auto term_by_term = [&] {
+        device::lower_sum(device::order_of_terms(value), y, false, Scalar(1), device::sum_form::apart, p, b);
+    };
+    if (wishes.deterministic) {
+        term_by_term();
+    } else if (device::lower_as_evaluated(value, y, false, Scalar(1), where, p, b) == device::sum_form::shared) {
         try {
             return where.make_plan_for(p, wishes);
         } catch (const budget_error&) {
-            device::lower_sum(device::order_of_terms(value), y, false, Scalar(1), device::sum_form::apart, p, b);
+            term_by_term();
         }
     }
     return where.make_plan_for(p, wishes);

@@ -45,7 +45,12 @@ constexpr std::int64_t saturating_multiply(std::int64_t a, std::int64_t b) noexc
 /// total += more for costs that are not negative, to the nearest whole one (sums of shares of a whole are a little beside it), clamped to 2^63 - 1.
 constexpr void saturating_add(std::int64_t& total, double more) noexcept {
     constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
-    total = more < static_cast<double>(most - total) ? total + static_cast<std::int64_t>(more + 0.5) : most;
+    if (more < static_cast<double>(most - total)) {
+        const std::int64_t whole = static_cast<std::int64_t>(more);
+        total += whole + (more - static_cast<double>(whole) < 0.5 ? 0 : 1);
+    } else {
+        total = most;
+    }
 }
 
 /// A product of two 64-bit numbers, all 128 bits of it.

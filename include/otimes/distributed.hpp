@@ -151,6 +151,25 @@ namespace detail {
 /// Behind what the ranks compare of an assignment `-=`, which is planned as `+=` is.
 inline constexpr std::string_view subtracted = " -=";
 
+/// A host matrix before it has its shape; of fixed extents, which cannot wait for it, zeros.
+template <class Host>
+Host of_zeros() {
+    Host host;
+    if constexpr (requires { host.setZero(); }) {
+        host.setZero();
+    }
+    return host;
+}
+template <class Host>
+void take_shape(Host& host, std::int64_t rows, std::int64_t cols) {
+    if constexpr (requires { Host::SizeAtCompileTime; }) {
+        if constexpr (Host::SizeAtCompileTime >= 0) {  // it has that shape
+            return;
+        }
+    }
+    host = Host(rows, cols);
+}
+
 /// What a rank does by itself in a collective call: where it cannot, the ranks that would wait for it are told.
 /// @throws device_error there is no memory left; what `what` throws
 template <class Do>
@@ -980,8 +999,8 @@ public:
         ranks_.move(all, whole.sources(), layout_, targets(), rows_, cols_, sizeof(Scalar));
         ranks_.over().synchronize();
     }
-    /// The whole matrix on rank `root`; a default-constructed host matrix, of no elements, elsewhere. Collective. @throws shape_error a type of other
-    /// fixed extents, on all ranks; no such rank
+    /// The whole matrix on rank `root`; elsewhere a host matrix of no elements, or of a type of fixed extents zeros. Collective. @throws shape_error a
+    /// type of other fixed extents, on all ranks; no such rank
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host gather(std::int32_t root = 0) const {
         static_assert(std::is_same_v<typename Host::Scalar, Scalar>,
@@ -990,13 +1009,13 @@ public:
         distribution all;
         all.first_rank = root;
         DistributedMatrix whole(ranks_);
-        Host host;
+        Host host = detail::of_zeros<Host>();
         std::vector<Scalar> staged;
         detail::or_refuse(ranks_, [&] {  // all memory before anything is sent
             device::require_host_shape<Host>("DistributedMatrix::gather, to_host", rows_, cols_);
             whole.take(rows_, cols_, all);
             if (whole.holds_all()) {
-                host = Host(rows_, cols_);
+                detail::take_shape(host, rows_, cols_);
                 staged.resize(static_cast<std::size_t>(rows_ * cols_));
             }
         });
@@ -1017,10 +1036,10 @@ public:
     template <class Host = Eigen::Matrix<Scalar, -1, -1, 0, -1, -1>>
     [[nodiscard]] Host to_host() const {
         const Host at_root = gather<Host>(0);
-        Host host;
+        Host host = detail::of_zeros<Host>();
         std::string bytes;
         detail::or_refuse(ranks_, [&] {
-            host = Host(rows_, cols_);
+            detail::take_shape(host, rows_, cols_);
             bytes.resize(static_cast<std::size_t>(rows_ * cols_) * sizeof(Scalar));
         });
         ranks_.agree("the whole matrix on every process");

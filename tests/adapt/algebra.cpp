@@ -881,6 +881,18 @@ TEST_CASE("sums of diagonals are singular where an element is 0, however far the
           }).find("e-10 in magnitude") != std::string::npos);
 }
 
+TEST_CASE("a KronPreconditioner solves with a sum of diagonals exactly, and takes a mean beside other terms alone") {
+    const vector_d d = random<vector_d>(12, 1, 1).array().abs() + 0.5, b = random<vector_d>(12, 1, 2);
+    const otimes::sum_expr<double> diagonals = kron(d.asDiagonal()) + 2.0 * otimes::identity();
+    const vector_d x = otimes::KronPreconditioner<double>(diagonals).solve(b);
+    CHECK(near(vector_d(x.array() * (d.array() + 2.0)), b));
+    const auto A = positive<double>(3, 3);
+    const auto B = positive<double>(4, 4);
+    const otimes::sum_expr<double> beside = kron(A, B) + kron(d.asDiagonal());
+    const vector_d y = otimes::KronPreconditioner<double>(beside).solve(b);
+    CHECK(near(vector_d((kron(A, B) + d.mean() * otimes::identity()) * y), b));
+}
+
 TEST_CASE("a KronPreconditioner that could not be computed can be computed again, and says what it needs") {
     const matrix_d A = well_conditioned<double>(2, 1), B = well_conditioned<double>(3, 2);
     const vector_d b = random<vector_d>(6, 1, 3);

@@ -5,6 +5,7 @@
 ///     Eigen::ConjugateGradient<otimes::sum_expr<double>, Eigen::Lower | Eigen::Upper, otimes::KronPreconditioner<double>> cg;
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -109,10 +110,16 @@ private:
             return;
         }
         operator_tree<Scalar> tree = s.tree();
+        const auto is_one_factor = [](const operator_tree<Scalar>& part, factor_kind kind) {
+            return part.kind == tree_kind::kron && part.kron.factors().size() == 1 &&
+                   part.kron.factors()[0].kind() == kind;
+        };
+        // A diagonal over the whole of K becomes its mean, beside what else there is.
+        const bool is_diagonal = std::ranges::all_of(tree.parts, [&](const operator_tree<Scalar>& part) {
+            return is_one_factor(part, factor_kind::diagonal) || is_one_factor(part, factor_kind::identity);
+        });
         for (operator_tree<Scalar>& part : tree.parts) {
-            // A diagonal over the whole of K becomes its mean.
-            if (tree.kind == tree_kind::sum && part.kind == tree_kind::kron && part.kron.factors().size() == 1 &&
-                part.kron.factors()[0].kind() == factor_kind::diagonal) {
+            if (tree.kind == tree_kind::sum && !is_diagonal && is_one_factor(part, factor_kind::diagonal)) {
                 const auto order = part.rows();
                 kron_node<Scalar> mean;
                 mean.append(leaf::identity(order));

@@ -174,17 +174,22 @@ TEST_CASE("selected rows of a K with identities: K as a whole, which costs littl
     CHECK(w == want);
 }
 
+namespace {
+
+matrix<modular> filled(Index rows, Index cols, int seed) {
+    matrix<modular> m(rows, cols);
+    for (Index j = 0; j < cols; ++j) {
+        for (Index i = 0; i < rows; ++i) {
+            m(i, j) = modular(static_cast<int>(7919 * i * i + 104729 * j + seed));
+        }
+    }
+    return m;
+}
+
+}  // namespace
+
 TEST_CASE(
     "selections of a K with a function, a product or a sparse matrix: not entry by entry where a look-up costs a lot") {
-    const auto filled = [](Index rows, Index cols, int seed) {
-        matrix<modular> m(rows, cols);
-        for (Index j = 0; j < cols; ++j) {
-            for (Index i = 0; i < rows; ++i) {
-                m(i, j) = modular(static_cast<int>(7919 * i * i + 104729 * j + seed));
-            }
-        }
-        return m;
-    };
     const matrix<modular> A = filled(5, 6, 1), F = filled(30, 20, 2), U = filled(300, 2, 3), V = filled(200, 2, 4);
     const Eigen::SparseMatrix<modular> S = filled(150, 120, 7).sparseView();
     int applications = 0;
@@ -227,15 +232,6 @@ TEST_CASE(
 }
 
 TEST_CASE("a selection in a sum takes the multiplications of its entries; diagonals those of stored elements") {
-    const auto filled = [](Index rows, Index cols, int seed) {
-        matrix<modular> m(rows, cols);
-        for (Index j = 0; j < cols; ++j) {
-            for (Index i = 0; i < rows; ++i) {
-                m(i, j) = modular(static_cast<int>(7919 * i * i + 104729 * j + seed));
-            }
-        }
-        return m;
-    };
     const auto multiplications = [](auto&& evaluate) {
         evaluate();
         modular::multiplications = 0;

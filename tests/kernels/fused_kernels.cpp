@@ -91,6 +91,20 @@ TEST_CASE("the matrix unit replaces two modes with registers between them") {
     check_group<group<double, 1, 1, 64, e<8, 8, 8, 8>, e<8, 8, 8, 8>, trips<unit<1, 2>, unit<3, 2>>>>("f64 1+2m 3+2m");
 }
 
+// Y = X * kron(..) as it stands in memory.
+template <class Problem, class Scalar>
+void run_between(const Problem& problem, matrix_in_memory<Scalar>& x, matrix_in_memory<Scalar>& y) {
+    group_arguments<Scalar> arguments{};
+    arguments.x = x.data();
+    arguments.y = y.data();
+    arguments.x_line_stride = x.line_stride;
+    arguments.y_line_stride = y.line_stride;
+    arguments.inner = x.inner;
+    arguments.x_inner = x.inner_stride;
+    arguments.y_inner = y.inner_stride;
+    problem.run(arguments, false);
+}
+
 // The relative error of a product in norm.
 template <class Group>
 double error_of(shape s) {
@@ -98,15 +112,7 @@ double error_of(shape s) {
     matrix_in_memory<float> x(s.lines, problem.in, 1, 0, 0);
     matrix_in_memory<float> y(s.lines, problem.out, 1, 0, 0);
     x.fill(problem.stream);
-    group_arguments<float> arguments{};
-    arguments.x = x.data();
-    arguments.y = y.data();
-    arguments.x_line_stride = x.line_stride;
-    arguments.y_line_stride = y.line_stride;
-    arguments.inner = 1;
-    arguments.x_inner = x.inner_stride;
-    arguments.y_inner = y.inner_stride;
-    problem.run(arguments, false);
+    run_between(problem, x, y);
     return relative_distance(y.values(), problem.image(x.values()));
 }
 
@@ -143,15 +149,7 @@ TEST_CASE_TEMPLATE("lanes without a fibre look at none of another warp's", Scala
         matrix_in_memory<Scalar> y(1, problem.out, 40, 0, 0);
         x.fill(problem.stream);
         x[0] = make<Scalar>(first);
-        group_arguments<Scalar> arguments{};
-        arguments.x = x.data();
-        arguments.y = y.data();
-        arguments.x_line_stride = x.line_stride;
-        arguments.y_line_stride = y.line_stride;
-        arguments.inner = 40;
-        arguments.x_inner = x.inner_stride;
-        arguments.y_inner = y.inner_stride;
-        problem.run(arguments, false);
+        run_between(problem, x, y);
         std::vector<Scalar> last;  // of the second warp
         for (index i = 0; i < problem.out; ++i) {
             for (index m = 32; m < 40; ++m) {

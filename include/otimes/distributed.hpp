@@ -160,6 +160,7 @@ Host of_zeros() {
     }
     return host;
 }
+/// Gives it a shape, which one of fixed extents has already.
 template <class Host>
 void take_shape(Host& host, std::int64_t rows, std::int64_t cols) {
     if constexpr (requires { Host::SizeAtCompileTime; }) {

@@ -40,6 +40,7 @@
 #include <otimes/expr/lower_structured.hpp>
 #include <otimes/expr/scalar.hpp>
 #include <otimes/expr/structured.hpp>
+#include <otimes/factorwise/elements.hpp>
 #include <otimes/program/checked.hpp>
 #include <otimes/program/errors.hpp>
 #include <otimes/program/overlap.hpp>
@@ -280,10 +281,7 @@ public:
     /// @}
 
 private:
-    static bool is_function(const leaf& f) {
-        return f.kind() == factor_kind::callback &&
-               static_cast<const callback_operand*>(f.view().data)->element == nullptr;
-    }
+    static bool is_function(const leaf& f) { return !detail::tells_elements(f); }
     static Eigen::Index count(const indices& list, Eigen::Index extent) {
         return list ? static_cast<Eigen::Index>(list->size()) : extent;
     }

@@ -5,9 +5,15 @@
 //   mpirun -np 4 bench_distributed                          one process for each GPU
 //
 // X = s * (x1 (x) x2 (x) ...) row by row, so that a projection of Y is known in closed form: it is checked before the clock
-// runs. Each time is the median of 7 repetitions; a repetition queues several evaluations and waits once. `local_ms`: the plan's
-// local stages alone, in one piece; `exchange_ms`: its exchanges alone; `share`: max(local, exchange) / ms. `way`: how the plan hides
-// exchanges; `issue_ms`: what the host takes to queue an evaluation.
+// runs. Each time is the median of 7 repetitions; a repetition queues several evaluations and waits once.
+//
+//   local_ms       columns: the plan's local stages alone, in one piece. Rows: of one GPU, those of the slowest by itself
+//   exchange_ms    its exchanges alone
+//   share          columns: max(local_ms, exchange_ms) / ms. Rows: one GPU's time / ms
+//   own_steps_ms   the local steps of this way alone, as it does them, slab by slab or chunk by chunk, without exchanges
+//   own_share      columns: max(own_steps_ms, exchange_ms) / ms. Rows: local_ms / ms
+//   way            how the plan hides exchanges
+//   issue_ms       what the host takes to queue an evaluation
 
 #include <algorithm>
 #include <chrono>
@@ -81,12 +87,14 @@ struct problem {
     std::int64_t rows;
 };
 
-// The stages of one kind alone, on memory of their own.
+// The exchanges of a plan, or else its local steps, alone, on memory of their own. @param only the steps of this GPU, the others rest; -1: of all
 double stage_seconds(const communicator& ranks, const otimes::distributed_plan& whole,
                      const std::vector<const void*>& x, const std::vector<std::vector<const void*>>& factors,
-                     otimes::stage_kind kind) {
+                     bool exchanges, std::int32_t only = -1) {
     otimes::distributed_plan part = whole;
-    std::erase_if(part.stages, [&](const otimes::distributed_stage& s) { return s.kind != kind; });
+    std::erase_if(part.stages, [&](const otimes::distributed_stage& s) {
+        return (s.kind == otimes::stage_kind::exchange) != exchanges;
+    });
     if (part.stages.empty()) {
         return 0;
     }
@@ -114,6 +122,9 @@ double stage_seconds(const communicator& ranks, const otimes::distributed_plan& 
         }
         for (std::int32_t local = 0; local < ranks.local_count(); ++local) {
             const auto n = static_cast<std::size_t>(local);
+            if (only >= 0 && local != only) {
+                continue;
+            }
             for (std::int32_t chunk = 0; chunk < s.chunks; ++chunk) {
                 const std::int32_t which =
                     s.plan_of_rank[n * static_cast<std::size_t>(s.chunks) + static_cast<std::size_t>(chunk)];
@@ -146,6 +157,29 @@ double stage_seconds(const communicator& ranks, const otimes::distributed_plan& 
         over.release(local, memory[1][n], bytes[n]);
     }
     return result;
+}
+
+// The local steps of a plan alone: of all ranks (columns), or of the one that takes longest by itself (rows, which exchange nothing). 0: they are in
+// several processes.
+double own_step_seconds(const communicator& ranks, const otimes::distributed_plan& plan,
+                        const std::vector<const void*>& x, const std::vector<std::vector<const void*>>& factors,
+                        bool by_columns) {
+    if (ranks.local_count() < ranks.size()) {
+        return 0;
+    }
+    double seconds = 0;
+    for (std::int32_t rank = 0; rank < ranks.size() && !by_columns; ++rank) {
+        seconds = std::max(seconds, stage_seconds(ranks, plan, x, factors, false, rank));
+    }
+    if (!by_columns) {
+        return seconds;
+    }
+    for (std::size_t i = 0; i < plan.slabs.size(); ++i) {  // all are alike but a last one that is shorter
+        const std::int64_t others = static_cast<std::int64_t>(plan.slabs.size()) - 1;
+        const std::int64_t count = i == 0 ? plan.slab_count - others : 1;
+        seconds += static_cast<double>(count) * stage_seconds(ranks, plan.slabs[i], x, factors, false);
+    }
+    return seconds + stage_seconds(ranks, plan, x, factors, false);
 }
 
 double one_gpu_ms = 0;  // of the row case that was measured last on one GPU
@@ -229,10 +263,14 @@ void measure(const communicator& ranks, const problem& c, bool by_columns, yards
     const double issue = issue_seconds_of(ranks, [&] { dY = dX * K; });
     if (by_columns && ranks.size() > 1 && parts.local == 0 && way_of(*plan) == "one piece" &&
         ranks.local_count() == ranks.size()) {
-        parts.local = stage_seconds(ranks, *plan, dX.sources(), factors, otimes::stage_kind::local);
-        parts.exchange = stage_seconds(ranks, *plan, dX.sources(), factors, otimes::stage_kind::exchange);
+        parts.local = stage_seconds(ranks, *plan, dX.sources(), factors, false);
+        parts.exchange = stage_seconds(ranks, *plan, dX.sources(), factors, true);
     }
-    const double local = parts.local > 0 ? parts.local : seconds;
+    double local = parts.local > 0 ? parts.local : seconds;
+    const double own_steps = own_step_seconds(ranks, *plan, dX.sources(), factors, by_columns);
+    if (!by_columns && own_steps > 0) {
+        local = own_steps;
+    }
     const double exchange = parts.exchange;
     if (!by_columns && ranks.size() == 1) {
         one_gpu_ms = seconds * 1e3;
@@ -242,7 +280,7 @@ void measure(const communicator& ranks, const problem& c, bool by_columns, yards
     if (ranks.rank() != 0) {
         return;
     }
-    std::printf("%s,%d^%d,%lld,%d,%s,%d,%.4f,%.0f,%.4f,%.4f,%.1f,%.3f,%lld,%lld,%.1e,%s,%.4f\n",
+    std::printf("%s,%d^%d,%lld,%d,%s,%d,%.4f,%.0f,%.4f,%.4f,%.1f,%.3f,%lld,%lld,%.1e,%s,%.4f,%.4f,%.3f\n",
                 by_columns ? "columns" : "rows", c.p, c.n, static_cast<long long>(c.rows),
                 static_cast<int>(ranks.size()), std::string(ranks.over().name()).c_str(), static_cast<int>(chunks),
                 seconds * 1e3, flops / seconds / 1e9, local * 1e3, exchange * 1e3,
@@ -252,7 +290,7 @@ void measure(const communicator& ranks, const problem& c, bool by_columns, yards
                                  : 0.0,
                 static_cast<long long>(plan->bytes_on_wire),
                 by_columns && ranks.size() > 1 ? static_cast<long long>(theirs) : 0LL, error, way_of(*plan).c_str(),
-                issue * 1e3);
+                issue * 1e3, own_steps * 1e3, std::max(own_steps, exchange) / seconds);
     std::fflush(stdout);
 }
 
@@ -291,7 +329,7 @@ int main(int argc, char** argv) {
     const auto head = [] {
         std::printf(
             "cut,factors,m,gpus,exchange,chunks,ms,gflops,local_ms,exchange_ms,gbps_sent_per_gpu,share,bytes_on_wire,"
-            "algorithm_2_bytes,relerr,way,issue_ms\n");
+            "algorithm_2_bytes,relerr,way,issue_ms,own_steps_ms,own_share\n");
     };
     try {
         yardsticks none;

@@ -299,6 +299,11 @@ public:
             return DenseMatrix();
         }
     }
+    /// X of least norm with the least |K X - B|, whatever the rank: kron_svd(K).solve(b). @throws shape_error, singular_error
+    template <class Rhs>
+    [[nodiscard]] auto leastSquaresSolve(const Eigen::MatrixBase<Rhs>& b) const {
+        return eigen::algebra<kron_expr>::least_squares_solve(*this, b);
+    }
     /// kron of the factors' inverses, cols() x rows(). Cost: an LU decomposition of each factor. @throws shape_error a factor that is
     /// not square; singular_error one that is singular to working precision
     [[nodiscard]] auto inverse() const { return eigen::algebra<kron_expr>::inverse(*this); }
@@ -317,6 +322,10 @@ public:
     [[nodiscard]] auto conditionNumber() const { return eigen::algebra<kron_expr>::condition_number(*this); }
     /// The singular values, largest first; all min(rows, cols) of them. @throws singular_error a factor with NaN or Inf
     [[nodiscard]] auto singularValues() const { return eigen::algebra<kron_expr>::singular_values(*this); }
+    /// The eigenvalues, complex, in the order of the product, and a kron whose columns are vectors to them: those of kron_eigen(K).
+    /// @throws shape_error a factor that is not square; singular_error one with NaN or Inf
+    [[nodiscard]] auto eigenvalues() const { return eigen::algebra<kron_expr>::eigenvalues(*this); }
+    [[nodiscard]] auto eigenvectors() const { return eigen::algebra<kron_expr>::eigenvectors(*this); }
     /// @}
 
     /// One factor as a matrix.

@@ -270,10 +270,18 @@ public:
     /// The Frobenius norm: the product of the factors' norms (factorwise/norms.hpp: structure is kept). Overflows and vanishes
     /// only where the norm itself does.
     [[nodiscard]] RealScalar norm() const { return norm_of_entries<2>(); }
-    /// The square of norm(), at its cost; overflows where that exceeds the root of RealScalar's largest number.
+    /// The square of norm(), at its cost; overflows where that exceeds the root of RealScalar's largest number. Of integers exact.
     [[nodiscard]] RealScalar squaredNorm() const {
-        const RealScalar n = norm();
-        return n * n;
+        if constexpr (std::is_floating_point_v<RealScalar>) {
+            const RealScalar n = norm();
+            return n * n;
+        } else {  // roots of integers are cut off
+            RealScalar result = Eigen::numext::abs2(node_.alpha());
+            for (const leaf& f : node_.factors()) {
+                result = result * dense_factor(f).squaredNorm();
+            }
+            return result;
+        }
     }
 
     /// The p-norm of all entries as one vector (as Eigen's: 1, 2, Eigen::Infinity): the product of the factors'.
@@ -395,6 +403,8 @@ private:
                 result.multiply(detail::factor_norm<Scalar, Power>(f));
             }
             return result.value();
+        } else if constexpr (Power == 2) {
+            return Eigen::numext::sqrt(squaredNorm());
         } else {
             RealScalar result = abs(node_.alpha());
             for (const leaf& f : node_.factors()) {

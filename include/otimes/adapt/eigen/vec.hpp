@@ -399,6 +399,20 @@ requires(!std::is_reference_v<Vector> && eigen::is_plain<Vector>)
     return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
 }
 
+/// @name The same of a stacked matrix, as unvec(kron(A, B) * vec(X), rows, cols), which is evaluated straight into the result. @throws shape_error
+/// @{
+template <class Matrix, bool ByRows>
+[[nodiscard]] auto unvec(const vec_expr<Matrix, ByRows>& y, std::int64_t rows, std::int64_t cols) {
+    static_assert(!ByRows, "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+    return eigen::unstacked<Eigen::ColMajor>(y, rows, cols);
+}
+template <class Matrix, bool ByRows>
+[[nodiscard]] auto unvec_r(const vec_expr<Matrix, ByRows>& y, std::int64_t rows, std::int64_t cols) {
+    static_assert(ByRows, "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+    return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
+}
+/// @}
+
 /// kron(A, B) * vec(X) = vec(B X A^T), kron(A, B) * vec_r(X) = vec_r(A X B^T), both lazy. More than two factors: the first ones
 /// whose columns together are the columns (rows, for vec_r) of X go to that side. @throws shape_error where no cut fits
 template <class Scalar, class Stacked>

@@ -272,6 +272,25 @@ TEST_CASE("unvec of a product with a stacked matrix is the matrix, without a vec
     CHECK_THROWS_AS(static_cast<void>(unvec(kron(A, B) * vec(X), 25, 31)), otimes::shape_error);
 }
 
+TEST_CASE("sums and products of krons that are not square have images of stacked matrices, too") {
+    using otimes::vec, otimes::vec_r;
+    const matrix_d A = random(3, 2, 1), B = random(4, 5, 2), C = random(3, 2, 3), D = random(4, 5, 4);
+    const matrix_d E = random(2, 6, 5), F = random(5, 7, 6), X = random(5, 2, 7), Z = random(7, 6, 8);
+    const auto check = [](const auto& stacked, const matrix_d& want) {
+        CHECK(stacked.matrix().rows() == want.rows());
+        CHECK(distance(matrix_d(stacked.matrix()), want) < 1e-12);
+    };
+    const auto S = kron(A, B) - 2.0 * kron(C, D);
+    const matrix_d image = B * X * A.transpose() - 2.0 * D * X * C.transpose();
+    check(S * vec(X), image);
+    check(S * vec_r(matrix_d(X.transpose())), image.transpose());
+    check(kron(A, B) * kron(E, F) * vec(Z), B * F * Z * E.transpose() * A.transpose());  // one kron
+    check((S * (kron(E, F) + kron(E, F))) * vec(Z),
+          2.0 * (B * F * Z * E.transpose() * A.transpose() - 2.0 * D * F * Z * E.transpose() * C.transpose()));
+    CHECK_THROWS_AS(static_cast<void>(S * vec(matrix_d(X.transpose()))), otimes::shape_error);  // no cut
+    CHECK_THROWS_AS(static_cast<void>(S * vec(Z)), otimes::shape_error);
+}
+
 TEST_CASE("a stacked matrix that does not fit: other entries, or no cut between the factors") {
     using otimes::vec, otimes::vec_r;
     const matrix_d A = random(2, 3, 1), B = random(2, 4, 2), X = random(12, 12, 3), Z = random(6, 2, 4);

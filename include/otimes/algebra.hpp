@@ -6,6 +6,7 @@
 #pragma once
 
 #include <otimes/adapt/eigen/decompositions.hpp>
+#include <otimes/adapt/eigen/kron_eigen.hpp>
 #include <otimes/adapt/eigen/nearest_kron.hpp>
 #include <otimes/adapt/eigen/preconditioners.hpp>
 #include <otimes/adapt/eigen/solvers.hpp>

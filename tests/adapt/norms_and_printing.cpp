@@ -223,6 +223,18 @@ TEST_CASE_TEMPLATE("norms of krons with structure are those of the matrices", Sc
     check((kron(A, s) * kron(A, otimes::low_rank(V.topRows(6), U))).as_kron());
 }
 
+TEST_CASE("norms of integers are those of the matrix: no factor's root is cut off") {
+    using matrix_i = matrix<int>;
+    const matrix_i A = (matrix_i(2, 2) << 1, -2, 3, 0).finished(), B = (matrix_i(2, 3) << 2, 1, 0, -1, 4, 5).finished();
+    const Eigen::SparseMatrix<int> W = A.sparseView();
+    const auto K = -3 * kron(A, W, B);  // squared norms 14, 14 and 47
+    CHECK(K.squaredNorm() == 9 * 14 * 14 * 47);
+    CHECK(otimes::squared_norm(K) == K.toDenseMatrix().squaredNorm());
+    CHECK(K.norm() == 287);  // of 287.9
+    CHECK(K.lpNorm<2>() == K.norm());
+    CHECK(K.lpNorm<1>() == 3 * 6 * 6 * 13);
+}
+
 TEST_CASE("a kron and a sum are printed as one line") {
     const matrix_d A = random(2, 3, 1), B = random(4, 4, 2), S = random(3, 3, 3), T = random(4, 4, 4);
     const Eigen::VectorXd d = random<vector_d>(5, 1, 5);

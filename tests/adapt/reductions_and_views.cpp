@@ -157,6 +157,69 @@ TEST_CASE(
     }
 }
 
+TEST_CASE_TEMPLATE("numbers from a single vector apply a factor no more often than the product of it does", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
+    Index fibres = 0;
+    const auto B = random<matrix<Scalar>>(30, 30, 1), C = random<matrix<Scalar>>(20, 20, 2);
+    const auto counted = otimes::matrix_free<Scalar>(30, 30, [&](bool transposed, const auto& in, auto& out) {
+        fibres += in.cols();
+        if (transposed) {
+            out.noalias() = B.transpose() * in;
+        } else {
+            out.noalias() = B * in;
+        }
+    });
+    for (const auto& A : {random<matrix<Scalar>>(60, 2, 3), random<matrix<Scalar>>(2, 60, 4)}) {
+        const auto K = kron(A, counted, C);
+        const auto x = random<vector<Scalar>>(K.rows(), 1, 5), y = random<vector<Scalar>>(K.cols(), 1, 6);
+        const vector<Scalar> product = kron(A, B, C) * y;
+        const Scalar inner = x.dot(product);
+        const auto check = [&](const auto& number, const Scalar& want, Index most) {
+            fibres = 0;
+            const Scalar value = number();
+            CHECK(std::abs(value - want) < 1e-12 * product.norm() * x.norm());
+            CHECK(fibres <= most);
+        };
+        const Index once = 2 * 20;  // what A leaves, or takes: fewer than 60 * 20
+        check([&] { return Scalar((K * y).norm()); }, Scalar(product.norm()), once);
+        check([&] { return Scalar((y.transpose() * K.transpose()).norm()); }, Scalar(product.norm()), once);
+        check([&] { return x.dot(K * y); }, inner, once);
+        check([&] { return otimes::dot(K * y, x); }, Eigen::numext::conj(inner), once);
+        check([&] { return (x.adjoint() * K * y).trace(); }, inner, once);
+    }
+}
+
+TEST_CASE("numbers from a single vector store a part of the product, whatever the structure of the first factor") {
+    const matrix_d A = random(40, 40, 1), B = random(50, 50, 2), C = random(50, 50, 3), U = random(40, 3, 4);
+    const vector_d x = random(100000, 1, 5), y = random(100000, 1, 6), c = random(40, 1, 7);
+    const Eigen::SparseMatrix<double> S = A.sparseView(0.7, 1.0);
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(40);
+    P.setIdentity();
+    std::swap(P.indices()(3), P.indices()(17));
+    const auto check = [&](const otimes::kron_expr<double>& K) {
+        const vector_d product = K * y;
+        for (int run = 0; run < 2; ++run) {
+            const support::allocation_counter counter;
+            const double values[] = {x.dot(K * y), (K * y).squaredNorm(), otimes::column_squared_norms(K * y)(0),
+                                     otimes::dot(x.transpose(), y.transpose() * K.transpose())};
+            const auto seen = counter.seen();
+            CHECK(values[0] == doctest::Approx(x.dot(product)));
+            CHECK(values[1] == doctest::Approx(product.squaredNorm()));
+            CHECK(values[2] == doctest::Approx(product.squaredNorm()));
+            CHECK(values[3] == doctest::Approx(x.dot(product)));
+            if (run > 0 && support::allocations_are_counted()) {
+                CHECK(seen.largest_bytes <= 40000);  // of 800 000
+            }
+        }
+    };
+    check(kron(S, B, C));
+    check(kron(P, B, C));
+    check(kron(A.triangularView<Eigen::Lower>(), B, C));
+    check(kron(A.selfadjointView<Eigen::Lower>(), B, C));
+    check(kron(otimes::low_rank(U, U), B, C));
+    check(kron(otimes::circulant(c), B, C));
+}
+
 TEST_CASE("a dot product takes size(y) / P1 of memory") {
     const matrix_d A = random(16, 16, 1), B = random(16, 16, 2);
     const auto K = kron(A, B, A);

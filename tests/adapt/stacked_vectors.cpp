@@ -251,6 +251,46 @@ TEST_CASE("stacked matrices of unequal shapes have no sum, whether they have as 
     CHECK(y == X.reshaped<Eigen::RowMajor>() - Z.reshaped<Eigen::RowMajor>());
 }
 
+TEST_CASE("unvec of a product with a stacked matrix is the matrix, without a vector between") {
+    using otimes::unvec, otimes::unvec_r, otimes::vec, otimes::vec_r;
+    const matrix_d A = random(30, 20, 1), B = random(25, 20, 2), X = random(20, 20, 3), S = random(20, 20, 4);
+    const matrix_d by_columns = B * X * A.transpose(), by_rows = A * X * B.transpose();
+    for (int run = 0; run < 2; ++run) {
+        const support::allocation_counter counter;
+        const matrix_d Y = unvec(kron(A, B) * vec(X), 25, 30);
+        const auto seen = counter.seen();
+        CHECK(distance(Y, by_columns) < 1e-10);
+        if (run > 0 && support::allocations_are_counted()) {
+            CHECK(seen.total_bytes < 2 * 25 * 30 * sizeof(double));  // Y, once
+        }
+    }
+    CHECK(distance(matrix_d(unvec_r(kron(A, B) * vec_r(X), 30, 25)), by_rows) < 1e-10);
+    const vector_d y = vec(by_columns);  // another shape, of as many entries
+    CHECK(distance(matrix_d(unvec(kron(A, B) * vec(X), 10, 75)), matrix_d(unvec(y, 10, 75))) < 1e-10);
+    CHECK(distance(matrix_d(unvec(otimes::kron_sum(S, S) * vec(X), 20, 20)), matrix_d(S * X + X * S.transpose())) <
+          1e-10);
+    CHECK_THROWS_AS(static_cast<void>(unvec(kron(A, B) * vec(X), 25, 31)), otimes::shape_error);
+}
+
+TEST_CASE("sums and products of krons that are not square have images of stacked matrices, too") {
+    using otimes::vec, otimes::vec_r;
+    const matrix_d A = random(3, 2, 1), B = random(4, 5, 2), C = random(3, 2, 3), D = random(4, 5, 4);
+    const matrix_d E = random(2, 6, 5), F = random(5, 7, 6), X = random(5, 2, 7), Z = random(7, 6, 8);
+    const auto check = [](const auto& stacked, const matrix_d& want) {
+        CHECK(stacked.matrix().rows() == want.rows());
+        CHECK(distance(matrix_d(stacked.matrix()), want) < 1e-12);
+    };
+    const auto S = kron(A, B) - 2.0 * kron(C, D);
+    const matrix_d image = B * X * A.transpose() - 2.0 * D * X * C.transpose();
+    check(S * vec(X), image);
+    check(S * vec_r(matrix_d(X.transpose())), image.transpose());
+    check(kron(A, B) * kron(E, F) * vec(Z), B * F * Z * E.transpose() * A.transpose());  // one kron
+    check((S * (kron(E, F) + kron(E, F))) * vec(Z),
+          2.0 * (B * F * Z * E.transpose() * A.transpose() - 2.0 * D * F * Z * E.transpose() * C.transpose()));
+    CHECK_THROWS_AS(static_cast<void>(S * vec(matrix_d(X.transpose()))), otimes::shape_error);  // no cut
+    CHECK_THROWS_AS(static_cast<void>(S * vec(Z)), otimes::shape_error);
+}
+
 TEST_CASE("a stacked matrix that does not fit: other entries, or no cut between the factors") {
     using otimes::vec, otimes::vec_r;
     const matrix_d A = random(2, 3, 1), B = random(2, 4, 2), X = random(12, 12, 3), Z = random(6, 2, 4);

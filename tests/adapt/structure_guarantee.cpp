@@ -269,6 +269,7 @@ TEST_CASE("norms and decompositions keep large factors with structure") {
     numbers(kron(A, d.asDiagonal()), A.norm() * d.norm(), det + 3 * d.array().log().sum(), 2 * s(0), s(2));
     const auto self_adjoint = [&](const otimes::kron_expr<double>& K) {
         within("kron_llt", [&] { CHECK(distance(K * otimes::kron_llt<double>(K).solve(b), b) <= 1e-12 * b.norm()); });
+        within("eigenvalues", [&] { CHECK(K.eigenvalues().real().minCoeff() > 0); });
         within("kron_self_adjoint_eigen",
                [&] { CHECK(otimes::kron_self_adjoint_eigen<double>(K).eigenvalues().minCoeff() > 0); });
         within("shifted", [&] {

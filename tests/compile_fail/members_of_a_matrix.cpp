@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // EXPECT: a Kronecker product has no lu(): write kron_lu(K)
-// EXPECT: a Kronecker product has no eigenvalues(): write kron_self_adjoint_eigen(K)
+// EXPECT: a Kronecker product has no eigenvalues(): write K.eigenvalues() of a kron
 // EXPECT: a Kronecker product has no array(): it would form it
 // EXPECT: a Kronecker product has no maxCoeff(): it would form it
 #include <otimes/otimes.hpp>

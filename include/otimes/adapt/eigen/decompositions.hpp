@@ -7,7 +7,7 @@
 ///
 ///     LU         kron(P_k)^T kron(L_k) kron(U_k)             Cholesky   kron(L_k) kron(L_k)^H
 ///     QR         kron(Q_k) kron(R_k)                         SVD        kron(U_k) diag(kron(s_k)) kron(V_k)^H
-///     self-adjoint eigenvalues    kron(V_k) diag(kron(l_k)) kron(V_k)^H
+///     self-adjoint eigenvalues    kron(V_k) diag(kron(l_k)) kron(V_k)^H        (of any factors: kron_eigen.hpp)
 ///     det K = alpha^n * prod_k det(F_k)^(n / n_k),  n = n_1 * .. * n_N          rank K = prod_k rank F_k
 ///
 /// (Van Loan, The ubiquitous Kronecker product, 2000; Horn and Johnson, Topics in Matrix Analysis, chapter 4.)
@@ -927,6 +927,9 @@ private:
     std::optional<RealScalar> threshold_;
 };
 
+template <class ScalarType>
+class kron_eigen;
+
 namespace eigen {
 
 /// The members of kron_expr that need factorisations.
@@ -959,6 +962,18 @@ struct algebra<kron_expr<Scalar>> {
         }
         require_rows(k, b.rows(), b.cols());
         return least_squares(k).solve_on_device(device_copies(), b);
+    }
+    template <class Rhs>
+    static auto least_squares_solve(const kron_type& k, const Eigen::MatrixBase<Rhs>& b) {
+        return kron_svd<Scalar>(k).solve(b);
+    }
+    static auto eigenvalues(const kron_type& k) {
+        auto result = kron_eigen<Scalar>(k).eigenvalues();
+        return result;
+    }
+    static auto eigenvectors(const kron_type& k) {
+        auto result = kron_eigen<Scalar>(k).eigenvectors();
+        return result;
     }
     static kron_type inverse(const kron_type& k) { return kron_lu<Scalar>(k).inverse(); }
 

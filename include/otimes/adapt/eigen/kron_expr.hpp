@@ -270,10 +270,18 @@ public:
     /// The Frobenius norm: the product of the factors' norms (factorwise/norms.hpp: structure is kept). Overflows and vanishes
     /// only where the norm itself does.
     [[nodiscard]] RealScalar norm() const { return norm_of_entries<2>(); }
-    /// The square of norm(), at its cost; overflows where that exceeds the root of RealScalar's largest number.
+    /// The square of norm(), at its cost; overflows where that exceeds the root of RealScalar's largest number. Of integers exact.
     [[nodiscard]] RealScalar squaredNorm() const {
-        const RealScalar n = norm();
-        return n * n;
+        if constexpr (std::is_floating_point_v<RealScalar>) {
+            const RealScalar n = norm();
+            return n * n;
+        } else {  // roots of integers are cut off
+            RealScalar result = Eigen::numext::abs2(node_.alpha());
+            for (const leaf& f : node_.factors()) {
+                result = result * dense_factor(f).squaredNorm();
+            }
+            return result;
+        }
     }
 
     /// The p-norm of all entries as one vector (as Eigen's: 1, 2, Eigen::Infinity): the product of the factors'.
@@ -299,6 +307,11 @@ public:
             return DenseMatrix();
         }
     }
+    /// X of least norm with the least |K X - B|, whatever the rank: kron_svd(K).solve(b). @throws shape_error, singular_error
+    template <class Rhs>
+    [[nodiscard]] auto leastSquaresSolve(const Eigen::MatrixBase<Rhs>& b) const {
+        return eigen::algebra<kron_expr>::least_squares_solve(*this, b);
+    }
     /// kron of the factors' inverses, cols() x rows(). Cost: an LU decomposition of each factor. @throws shape_error a factor that is
     /// not square; singular_error one that is singular to working precision
     [[nodiscard]] auto inverse() const { return eigen::algebra<kron_expr>::inverse(*this); }
@@ -317,6 +330,10 @@ public:
     [[nodiscard]] auto conditionNumber() const { return eigen::algebra<kron_expr>::condition_number(*this); }
     /// The singular values, largest first; all min(rows, cols) of them. @throws singular_error a factor with NaN or Inf
     [[nodiscard]] auto singularValues() const { return eigen::algebra<kron_expr>::singular_values(*this); }
+    /// The eigenvalues, complex, in the order of the product, and a kron whose columns are vectors to them: those of kron_eigen(K).
+    /// @throws shape_error a factor that is not square; singular_error one with NaN or Inf
+    [[nodiscard]] auto eigenvalues() const { return eigen::algebra<kron_expr>::eigenvalues(*this); }
+    [[nodiscard]] auto eigenvectors() const { return eigen::algebra<kron_expr>::eigenvectors(*this); }
     /// @}
 
     /// One factor as a matrix.
@@ -386,6 +403,8 @@ private:
                 result.multiply(detail::factor_norm<Scalar, Power>(f));
             }
             return result.value();
+        } else if constexpr (Power == 2) {
+            return Eigen::numext::sqrt(squaredNorm());
         } else {
             RealScalar result = abs(node_.alpha());
             for (const leaf& f : node_.factors()) {

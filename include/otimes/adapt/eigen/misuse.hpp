@@ -404,7 +404,8 @@ template <class... Arguments>
 inline constexpr bool is_unstacking = false;
 template <class Vector, class Rows, class Cols>
 inline constexpr bool is_unstacking<Vector, Rows, Cols> =
-    dense<Vector>&& std::is_convertible_v<Rows, std::int64_t>&& std::is_convertible_v<Cols, std::int64_t>;
+    (dense<Vector> ||
+     is_stacked<Vector>)&&std::is_convertible_v<Rows, std::int64_t>&& std::is_convertible_v<Cols, std::int64_t>;
 template <class... Arguments>
 concept refused_unstacking = !any_device_operand<Arguments...> && !is_unstacking<Arguments...> &&
                              ((any_eigen<Arguments> || is_stacked<Arguments>) || ...);

@@ -83,7 +83,7 @@ public:
         static_assert(always_false<Operator>, "otimes: a Kronecker product has no " #name "(): " sentence); \
     }
 #define OTIMES_DECOMPOSITION "write kron_lu(K), kron_llt(K) or kron_qr(K), or K.solve(b), of <otimes/algebra.hpp>."
-#define OTIMES_EIGENVALUES "write kron_self_adjoint_eigen(K) or kron_svd(K) of <otimes/algebra.hpp>."
+#define OTIMES_SINGULAR_VALUES "write kron_svd(K) of <otimes/algebra.hpp>."
 #define OTIMES_ALL_ENTRIES "it would form it. Write K.toDenseMatrix() if that is meant."
     OTIMES_NOT_A_MEMBER(lu, OTIMES_DECOMPOSITION)
     OTIMES_NOT_A_MEMBER(partialPivLu, OTIMES_DECOMPOSITION)
@@ -93,9 +93,9 @@ public:
     OTIMES_NOT_A_MEMBER(householderQr, OTIMES_DECOMPOSITION)
     OTIMES_NOT_A_MEMBER(colPivHouseholderQr, OTIMES_DECOMPOSITION)
     OTIMES_NOT_A_MEMBER(completeOrthogonalDecomposition, OTIMES_DECOMPOSITION)
-    OTIMES_NOT_A_MEMBER(eigenvalues, OTIMES_EIGENVALUES)
-    OTIMES_NOT_A_MEMBER(jacobiSvd, OTIMES_EIGENVALUES)
-    OTIMES_NOT_A_MEMBER(bdcSvd, OTIMES_EIGENVALUES)
+    OTIMES_NOT_A_MEMBER(eigenvalues, "write K.eigenvalues() of a kron, kron_sum_solver(S).eigenvalues() of a sum.")
+    OTIMES_NOT_A_MEMBER(jacobiSvd, OTIMES_SINGULAR_VALUES)
+    OTIMES_NOT_A_MEMBER(bdcSvd, OTIMES_SINGULAR_VALUES)
     OTIMES_NOT_A_MEMBER(array, OTIMES_ALL_ENTRIES)
     OTIMES_NOT_A_MEMBER(cwiseProduct, OTIMES_ALL_ENTRIES)
     OTIMES_NOT_A_MEMBER(cwiseAbs, OTIMES_ALL_ENTRIES)
@@ -110,7 +110,7 @@ public:
     OTIMES_NOT_A_MEMBER(isApprox, OTIMES_ALL_ENTRIES)
 #undef OTIMES_NOT_A_MEMBER
 #undef OTIMES_DECOMPOSITION
-#undef OTIMES_EIGENVALUES
+#undef OTIMES_SINGULAR_VALUES
 #undef OTIMES_ALL_ENTRIES
     /// @}
 

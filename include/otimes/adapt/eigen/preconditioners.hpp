@@ -10,7 +10,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
+#include <vector>
 
 #include <Eigen/Dense>
 
@@ -21,9 +21,9 @@
 namespace otimes {
 inline namespace OTIMES_TARGET {
 
-/// Solves with a Kronecker product, or with a sum of them that can be diagonalised, as the preconditioner of another operator.
-/// `set(K)` says with which; without it, with the operator itself: exactly where that is possible, and a sum with a diagonal
-/// matrix d, K + d.asDiagonal(), as K + mean(d) * identity().
+/// Solves with a Kronecker product, with a sum of them that can be diagonalised, or with a product of such, part by part, as the
+/// preconditioner of another operator. `set(K)` says with which; without it, with the operator itself: exactly where that is possible, and
+/// else a sum with a diagonal matrix d, K + d.asDiagonal(), as K + mean(d) * identity().
 template <class ScalarType>
 class KronPreconditioner {
 public:
@@ -52,7 +52,7 @@ public:
 
     /// @name What Eigen's solvers call: compute(op) decomposes op, if set() has named no other; costs of kron_lu or kron_sum_solver.
     /// What throws keeps what there was.
-    /// @throws singular_error; unsupported_error an operator that is no kron and no sum of krons, or one without such a solver
+    /// @throws singular_error; unsupported_error an operator that is no kron, sum or product of krons, or one without such a solver
     /// @{
     template <class Operator>
     KronPreconditioner& analyzePattern(const Operator&) {
@@ -66,16 +66,14 @@ public:
         if constexpr (std::is_same_v<Operator, kron_expr<Scalar>>) {
             factorise(op);
             return *this;
-        } else if constexpr (std::is_same_v<Operator, sum_expr<Scalar>>) {
+        } else if constexpr (std::is_convertible_v<const Operator&, sum_expr<Scalar>>) {
             try {
-                factorise(op);
+                factorise(sum_expr<Scalar>(op));
                 return *this;
             } catch (const unsupported_error&) {  // which advises to take what this is
             }
         }
-        throw unsupported_error(
-            "otimes: KronPreconditioner: the operator is not a Kronecker product or a sum of them that is diagonalised "
-            "factor by factor; say by preconditioner().set(K) which one to solve with.");
+        refuse();
     }
     template <class Operator>
     KronPreconditioner& compute(const Operator& op) {
@@ -94,47 +92,90 @@ public:
         if (sum_) {
             return result_type(sum_->solve(b));
         }
-        return result_type(b);
+        result_type x(b);
+        for (const KronPreconditioner& part : parts_) {
+            x = part.solve(x);
+        }
+        return x;
     }
     /// Always Eigen::Success: what cannot be decomposed throws.
     [[nodiscard]] Eigen::ComputationInfo info() const { return Eigen::Success; }
 
 private:
+    [[noreturn]] static void refuse() {
+        throw unsupported_error(
+            "otimes: KronPreconditioner: the operator is not a Kronecker product, a sum of them that is diagonalised "
+            "factor by factor, or a product of such; say by preconditioner().set(K) which one to solve with.");
+    }
     void factorise(const kron_expr<Scalar>& k) {
         kron_ = std::make_shared<const kron_lu<Scalar>>(k);
         sum_.reset();
+        parts_.clear();
     }
     void factorise(const sum_expr<Scalar>& s) {
         if (s.is_kron()) {
             factorise(s.as_kron());
-            return;
+        } else if (s.tree().kind == tree_kind::product) {
+            factorise_parts(s.tree());
+        } else {
+            sum_ = solver_of(s);
+            kron_.reset();
+            parts_.clear();
         }
-        operator_tree<Scalar> tree = s.tree();
+    }
+    void factorise_parts(const operator_tree<Scalar>& product) {
+        std::vector<KronPreconditioner> parts(product.parts.size());
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+            const operator_tree<Scalar>& part = product.parts[i];
+            if (part.rows() != part.cols()) {
+                refuse();
+            }
+            parts[i].factorise(sum_expr<Scalar>(part));
+        }
+        parts_ = std::move(parts);
+        kron_.reset();
+        sum_.reset();
+    }
+    static std::shared_ptr<const kron_sum_solver<Scalar>> solver_of(const sum_expr<Scalar>& s) {
+        operator_tree<Scalar> near = s.tree();
+        const bool differs = take_means(near);
+        try {
+            return std::make_shared<const kron_sum_solver<Scalar>>(s);
+        } catch (const error&) {
+            if (!differs) {
+                throw;
+            }
+        }
+        return std::make_shared<const kron_sum_solver<Scalar>>(sum_expr<Scalar>(std::move(near)));
+    }
+    /// A diagonal over the whole of the sum becomes its mean, beside what else there is. Whether there was one.
+    static bool take_means(operator_tree<Scalar>& sum) {
         const auto is_one_factor = [](const operator_tree<Scalar>& part, factor_kind kind) {
             return part.kind == tree_kind::kron && part.kron.factors().size() == 1 &&
                    part.kron.factors()[0].kind() == kind;
         };
-        // A diagonal over the whole of K becomes its mean, beside what else there is.
-        const bool is_diagonal = std::ranges::all_of(tree.parts, [&](const operator_tree<Scalar>& part) {
+        const bool is_diagonal = std::ranges::all_of(sum.parts, [&](const operator_tree<Scalar>& part) {
             return is_one_factor(part, factor_kind::diagonal) || is_one_factor(part, factor_kind::identity);
         });
-        for (operator_tree<Scalar>& part : tree.parts) {
-            if (tree.kind == tree_kind::sum && !is_diagonal && is_one_factor(part, factor_kind::diagonal)) {
+        bool found = false;
+        for (operator_tree<Scalar>& part : sum.parts) {
+            if (!is_diagonal && is_one_factor(part, factor_kind::diagonal)) {
                 const auto order = part.rows();
                 kron_node<Scalar> mean;
                 mean.append(leaf::identity(order));
                 mean.set_alpha(kron_expr<Scalar>(part.kron).trace() /
                                Scalar(static_cast<detail::real_of<Scalar>>(order)));
                 part = operator_tree<Scalar>(std::move(mean));
+                found = true;
             }
         }
-        sum_ = std::make_shared<const kron_sum_solver<Scalar>>(sum_expr<Scalar>(std::move(tree)));
-        kron_.reset();
+        return found;
     }
 
     bool fixed_ = false;
     std::shared_ptr<const kron_lu<Scalar>> kron_;
     std::shared_ptr<const kron_sum_solver<Scalar>> sum_;
+    std::vector<KronPreconditioner> parts_;  ///< of a product
 };
 
 /// Divides by the diagonal of a Kronecker product or of a sum of them (Eigen's DiagonalPreconditioner asks for columns, which

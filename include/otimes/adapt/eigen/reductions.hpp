@@ -5,13 +5,13 @@
 /// cache, so that nothing of its size is ever stored.
 ///
 /// Blocks are ranges of the index that no kron touches (rows of X in X * K, columns of X in K * X) or, for a single row or
-/// column, ranges of the rows (columns) of the first factor:
+/// column, ranges of the rows (columns) of the factor that is applied first, the first one where they are square:
 ///
 ///     x^H kron(A, B) y = sum_i x_i^H kron(A.row(i), B) y            x_i: the i-th of rows(A) pieces of x
 ///
 /// Workspace: size(Y) / (rows of the first factor), but at least two rows or columns of Y where it has four or more. Flops: those of
 /// the product, and two per entry. Sums are accumulated block by block, or row by row, in the same order on
-/// every run. A single row or column with a first factor of another structure (sparse, Toeplitz, a function) is evaluated whole.
+/// every run. A single row or column is evaluated whole where there is one factor alone, or no factor is dense.
 #pragma once
 
 #include <algorithm>
@@ -59,6 +59,9 @@ bool dot_by_pieces(const matrix_view& x, const product_node<Scalar>& node, Scala
     const matrix_view first = factors[0].view();
     const std::int64_t count = left ? first.cols : first.rows;
     const auto images = static_cast<Eigen::Index>(left ? first.rows : first.cols);
+    if (count > images) {  // B would be applied more often than to what A leaves
+        return false;
+    }
     const auto bytes =
         static_cast<std::int64_t>(node.x.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
     using vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
@@ -172,6 +175,55 @@ inline constexpr std::int64_t short_block = 256;
 /// Bytes that blocks of one vector may take where size(Y) / P1 is less: each block reads all of X.
 inline constexpr std::int64_t least_block_bytes = 32768;
 
+/// Along which factor to cut the product of a single vector: the dense one that the order of least multiplications has first, the factors
+/// being applied one after the other, so that no piece repeats what another has done. factors.size() where none is dense.
+inline std::size_t factor_to_cut(const factor_list& factors, bool from_left) {
+    std::size_t first = factors.size();
+    double most = 0;
+    for (std::size_t k = 0; k < factors.size(); ++k) {
+        const auto rows = static_cast<double>(factors[k].rows());
+        const auto cols = static_cast<double>(factors[k].cols());
+        // Of two neighbours the one with the larger 1 / images - 1 / preimages goes first.
+        const double gain = from_left ? 1 / rows - 1 / cols : 1 / cols - 1 / rows;
+        if (factors[k].is_dense() && (first == factors.size() || gain > most)) {
+            first = k;
+            most = gain;
+        }
+    }
+    return first;
+}
+
+/// Calls `use` with blocks that together are the product of a single vector: those of ranges of the images of factor `cut`, as many as `most`
+/// elements hold, but one at least. `block_view(rows, cols)`: memory for one.
+template <class Scalar, class BlockView>
+void for_each_piece(const product_node<Scalar>& node, std::size_t cut, std::int64_t most, const BlockView& block_view,
+                    const block_consumer& use) {
+    const bool left = node.has_left;
+    const factor_list& factors = left ? node.left : node.right;
+    const auto images = [left](const leaf& f) { return left ? f.rows() : f.cols(); };
+    const leaf& whole = factors[cut];
+    std::int64_t runs = 1;  // of consecutive elements of the product, one for each image of the factors before
+    for (std::size_t k = 0; k < cut; ++k) {
+        runs *= images(factors[k]);
+    }
+    const std::int64_t count = images(whole);
+    const std::int64_t length = node.rows() * node.cols() / count;  // of a block of one image
+    const std::int64_t step = std::clamp<std::int64_t>(most / length, 1, count);
+    for (std::int64_t begin = 0; begin < count; begin += step) {
+        const std::int64_t width = (std::min)(step, count - begin);
+        product_node<Scalar> part = node;
+        (left ? part.left : part.right)[cut] = part_of(whole, !left, begin, width, element_bytes_of<Scalar>(whole));
+        const matrix_view block = block_view(part.rows(), part.cols());
+        movable_program<Scalar>([&](lowering<Scalar>& low) { low.add_product(part, block, false, Scalar(1)); }).run();
+        for (std::int64_t k = 0; k < runs; ++k) {
+            const std::int64_t run = width * (length / runs);
+            const std::int64_t at = (k * count + begin) * (length / runs);
+            use.take(use.who, part_of(block, !left, k * run, run, static_cast<std::int64_t>(sizeof(Scalar))),
+                     left ? at : 0, left ? 0 : at);
+        }
+    }
+}
+
 /// Calls `use` with blocks that together are the product, each without gaps. False, without a call, where it has to be evaluated
 /// whole.
 template <class Scalar>
@@ -264,23 +316,13 @@ bool for_each_block(const product_node<Scalar>& node, const block_consumer& use)
         }
         return true;
     }
-    if (!both && factors.size() > 1 && factors[0].is_dense()) {
-        const std::int64_t length = (cuts_columns ? rows : cols) / pieces;
-        const std::int64_t step =
-            std::clamp<std::int64_t>(least_block_bytes / static_cast<std::int64_t>(sizeof(Scalar)) / length, 1, pieces);
-        for (std::int64_t piece = 0; piece < pieces; piece += step) {
-            product_node<Scalar> part = node;
-            (cuts_columns ? part.left : part.right)[0] =
-                part_of(factors[0], !cuts_columns, piece, (std::min)(step, pieces - piece), bytes_of(factors[0]));
-            const matrix_view block = block_view(part.rows(), part.cols());
-            movable_program<Scalar>([&](lowering<Scalar>& low) {
-                low.add_product(part, block, false, Scalar(1));
-            }).run();
-            use.take(use.who, block, cuts_columns ? piece * length : 0, cuts_columns ? 0 : piece * length);
-        }
-        return true;
+    const std::size_t cut = both || factors.size() < 2 ? factors.size() : factor_to_cut(factors, cuts_columns);
+    if (cut == factors.size()) {
+        return false;
     }
-    return false;
+    const auto short_enough = least_block_bytes / static_cast<std::int64_t>(sizeof(Scalar));
+    for_each_piece(node, cut, (std::max)(rows * cols / pieces, short_enough), block_view, use);
+    return true;
 }
 
 /// Calls use(block, first row, first column) for blocks that together are the product, as views.

@@ -399,6 +399,20 @@ requires(!std::is_reference_v<Vector> && eigen::is_plain<Vector>)
     return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
 }
 
+/// @name The same of a stacked matrix, as unvec(kron(A, B) * vec(X), rows, cols), which is evaluated straight into the result. @throws shape_error
+/// @{
+template <class Matrix, bool ByRows>
+[[nodiscard]] auto unvec(const vec_expr<Matrix, ByRows>& y, std::int64_t rows, std::int64_t cols) {
+    static_assert(!ByRows, "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+    return eigen::unstacked<Eigen::ColMajor>(y, rows, cols);
+}
+template <class Matrix, bool ByRows>
+[[nodiscard]] auto unvec_r(const vec_expr<Matrix, ByRows>& y, std::int64_t rows, std::int64_t cols) {
+    static_assert(ByRows, "otimes: vec (by columns) and vec_r (by rows) are mixed. Use one of the two on both sides.");
+    return eigen::unstacked<Eigen::RowMajor>(y, rows, cols);
+}
+/// @}
+
 /// kron(A, B) * vec(X) = vec(B X A^T), kron(A, B) * vec_r(X) = vec_r(A X B^T), both lazy. More than two factors: the first ones
 /// whose columns together are the columns (rows, for vec_r) of X go to that side. @throws shape_error where no cut fits
 template <class Scalar, class Stacked>
@@ -426,19 +440,29 @@ requires eigen::is_stacked<eigen::bare<Stacked>>
     return k.template cast<typename eigen::bare<Stacked>::Scalar>() * std::forward<Stacked>(x);
 }
 
-/// S * vec(X) for a square sum S, as kron_sum(A, B) * vec(X): a stacked matrix of X's shape. X is stacked in a copy of its own.
-/// @throws shape_error a sum that is not square, or of another order
+/// S * vec(X) for a sum or a product of krons S, as kron_sum(A, B) * vec(X): a stacked matrix, of X's shape where S is square. X is stacked in a
+/// copy of its own, unless S is one kron. @throws shape_error a sum of another order, or not square and without a term that X can be cut for
 template <class Scalar, class Matrix, bool ByRows>
 [[nodiscard]] auto operator*(const sum_expr<Scalar>& s, const vec_expr<Matrix, ByRows>& x) {
-    if (s.rows() != s.cols()) {
-        throw shape_error(
-            "otimes: S * vec(X): S is " + detail::shape_text(s.rows(), s.cols()) +
-            "; the image of a stacked matrix has its shape only where S is square. Write S * X.toVector().");
-    }
-    auto image = (s * x.toVector()).eval();
-    using scalar = typename decltype(image)::Scalar;
+    const std::int64_t outer = ByRows ? x.matrix().rows() : x.matrix().cols();
+    const std::int64_t inner = ByRows ? x.matrix().cols() : x.matrix().rows();
+    using scalar = typename decltype((s * x.toVector()).eval())::Scalar;
     using order = Eigen::Matrix<scalar, Eigen::Dynamic, Eigen::Dynamic, ByRows ? Eigen::RowMajor : Eigen::ColMajor>;
-    order y = Eigen::Map<const order>(image.data(), x.matrix().rows(), x.matrix().cols());
+    if (s.is_kron() && detail::cut_for_stacking(s.as_kron().node(), outer, inner)) {
+        order y = (s.as_kron() * x).matrix();
+        return vec_expr<order, ByRows>(std::move(y));
+    }
+    const auto image = (s * x.toVector()).eval();
+    const auto extents = detail::image_of_stacked(s.tree(), outer, inner);
+    if (!extents) {
+        throw shape_error("otimes: S * vec(X): S is " + detail::shape_text(s.rows(), s.cols()) + ", X " +
+                          detail::shape_text(x.matrix().rows(), x.matrix().cols()) +
+                          "; no term has a cut between its factors that fits X, so that the image is a vector alone. "
+                          "Write S * vec(X).toVector().");
+    }
+    const auto [image_outer, image_inner] = *extents;
+    order y = Eigen::Map<const order>(image.data(), eigen::index_of(ByRows ? image_outer : image_inner),
+                                      eigen::index_of(ByRows ? image_inner : image_outer));
     return vec_expr<order, ByRows>(std::move(y));
 }
 

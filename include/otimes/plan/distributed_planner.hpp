@@ -39,7 +39,7 @@ namespace planning {
 OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
     std::int64_t before = 1;
     std::int64_t after = 1;
-    std::int64_t largest = (std::max)(problem.rows, std::int64_t{1});
+    std::int64_t largest = (std::max)({problem.rows, rows_compared(problem), std::int64_t{1}});
     bool fits = problem.rows >= 0;
     for (const distributed_factor& f : problem.factors) {
         fits = fits && checked_multiply(before, f.p_extent, before) && checked_multiply(after, f.q_extent, after) &&
@@ -370,8 +370,10 @@ OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& pro
     result.overlapped = overlapped;
     result.slab_count = (longest + slab_rows - 1) / slab_rows;
     distributed_problem slab = problem;
-    slab.result_is_fixed = true;
-    slab.result = result_layout;
+    if (!problem.wishes.deterministic) {  // else any number of rows goes through the same distributions
+        slab.result_is_fixed = true;
+        slab.result = result_layout;
+    }
     // The last slab has what is left of each part: one row less in the parts that are shorter.
     const std::int64_t full = slab_rows * parts;
     const std::int64_t last = problem.rows - (result.slab_count - 1) * full;
@@ -511,9 +513,12 @@ OTIMES_COLD inline distributed_plan slabs_by_turns(const distributed_problem& pr
 /// so that they cannot be done in slabs. The text names the least that would do.
 /// @param with_local_plans false: stages without the plans of their blocks (for cost studies).
 OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_problem& problem, const machine& where,
-                                                          const interconnect& net, bool with_local_plans = true) {
+                                                          interconnect net, bool with_local_plans = true) {
     using namespace planning;
     check_problem(problem);
+    // Whether passes store into peers, or a mode that is whole goes in chunks, behind its factor, depends on the number of rows.
+    const bool deterministic = problem.wishes.deterministic;
+    net.stores = net.stores && !deterministic;
     const std::int64_t limit = problem.wishes.workspace_limit_bytes;
     std::int64_t least = 0;  // with which `result` can be run
     distributed_plan result = plan_at_once(problem, where, net, with_local_plans, least);
@@ -532,7 +537,8 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     const std::int64_t slab_count = slabs_that_overlap(result, net);
     for (const bool whole_mode : {false, true}) {
         std::optional<distributed_plan> other;
-        if (with_local_plans && slab_count == 1) {  // else slabs are as fast: 128^4 with two rows on two and four H200
+        // Several slabs are as fast: 128^4 with two rows on two and four H200.
+        if (with_local_plans && slab_count == 1 && !(whole_mode && deterministic)) {
             other = best_in_chunks(problem, where, net, whole_mode, refused);
         }
         if (other && (least > limit || other->predicted_seconds < result.predicted_seconds)) {
@@ -559,7 +565,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     }
     const distribution& x = problem.operand;
     distribution y = result.result;
-    if (!problem.result_is_fixed && !same_rows(x, y)) {  // as X, with the factors' columns
+    if (!problem.result_is_fixed && !deterministic && !same_rows(x, y)) {  // as X, with the factors' columns
         std::vector<std::int64_t> before;
         std::vector<std::int64_t> after;
         for (const distributed_factor& f : problem.factors) {

@@ -35,8 +35,22 @@ namespace otimes {
 
 namespace planning {
 
-/// @throws shape_error extents or an intermediate that do not fit in 63 bits, or a distribution that does not fit.
+/// Ranks compute where their blocks lie. @throws unsupported_error another place is asked for
+OTIMES_COLD inline void check_placement(const distributed_problem& problem) {
+    const bool on_device = problem.space == memory_space::device;
+    const placement asked = problem.wishes.placement;
+    const bool fits = on_device ? asked == placement::gpu || asked == placement::gpus : asked == placement::cpu;
+    if (asked != placement::automatic && !fits) {
+        throw unsupported_error(
+            "otimes: ranks compute where their parts of the matrices lie, here on " +
+            std::string(on_device ? "GPUs" : "CPUs") +
+            ", but options::placement asks for another place. Leave it out; communicator_options::use_gpus decides.");
+    }
+}
+
+/// @throws shape_error extents or an intermediate that do not fit in 63 bits, or a distribution that does not fit; as check_placement
 OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
+    check_placement(problem);
     std::int64_t before = 1;
     std::int64_t after = 1;
     std::int64_t largest = (std::max)({problem.rows, rows_compared(problem), std::int64_t{1}});

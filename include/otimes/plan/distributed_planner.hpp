@@ -610,6 +610,22 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         refused);
 }
 
+namespace planning {
+
+[[noreturn]] OTIMES_COLD inline void throw_beyond_limit(std::int64_t least, std::int64_t limit,
+                                                        std::int64_t copied_bytes) {
+    throw budget_error(
+        "otimes: distributed products one after another need a workspace of at least " + std::to_string(least) +
+            " bytes on a rank, but workspace_limit_bytes is " + std::to_string(limit) +
+            ". Raise the limit to that or more" +
+            (copied_bytes > 0 ? ", or cut X and Y by rows or by columns alone: copies of them take " +
+                                    std::to_string(copied_bytes) + " bytes."
+                              : ", or evaluate the terms of the sum one by one, Y = X * K1; Y += X * K2;"),
+        least);
+}
+
+}  // namespace planning
+
 /// Problems that are evaluated one after another, while a rank holds `copied_bytes` more. All have the same wishes;
 /// `workspace_limit_bytes` bounds what all take together, each using the memory of the ones before. @throws as above; unsupported_error no
 /// problem
@@ -623,41 +639,49 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
     distributed_plan result;
     result.source = problems.front();
     result.copied_bytes = copied_bytes;
-    // One plan for each problem with its own limit. False: one of them is not possible; `least` then has what it needs.
-    const auto planned = [&](const std::vector<std::int64_t>& limits, std::vector<std::int64_t>& least) {
+    // One plan for each problem with its own limit. False: one of them is not possible; `takes` then has what it needs.
+    std::vector<std::int64_t> takes;
+    const auto planned = [&](const std::vector<std::int64_t>& limits) {
         result.in_turn.clear();
-        least.assign(problems.size(), 0);
+        takes.assign(problems.size(), 0);
         bool all = true;
         for (std::size_t i = 0; i < problems.size(); ++i) {
             distributed_problem one = problems[i];
             one.wishes.workspace_limit_bytes = limits[i];
             try {
                 result.in_turn.push_back(make_distributed_plan(one, where, net));
-                least[i] = result.in_turn.back().workspace_bytes;
+                takes[i] = result.in_turn.back().workspace_bytes;
             } catch (const budget_error& refused) {
-                least[i] = refused.least_bytes();
+                takes[i] = refused.least_bytes();
                 all = false;
             }
         }
         result.workspace_bytes = all ? copied_bytes + planning::workspace_in_turn(result.in_turn, net) : 0;
         return all;
     };
-    // As if each were alone; where that is too much for all of them, with the least that each does with.
-    std::vector<std::int64_t> least;
-    const std::int64_t left = planning::left_of(limit, copied_bytes);
-    if (!planned(std::vector<std::int64_t>(problems.size(), left), least) || result.workspace_bytes > limit) {
-        static_cast<void>(planned(std::vector<std::int64_t>(problems.size(), 0), least));
-        const std::vector<std::int64_t> limits = least;
-        static_cast<void>(planned(limits, least));
-        if (result.workspace_bytes > limit) {
-            throw budget_error(
-                "otimes: distributed products one after another need a workspace of at least " +
-                    std::to_string(result.workspace_bytes) + " bytes on a rank, but workspace_limit_bytes is " +
-                    std::to_string(limit) + ". Raise the limit to that or more" +
-                    (copied_bytes > 0 ? ", or cut X and Y by rows or by columns alone: copies of them take " +
-                                            std::to_string(copied_bytes) + " bytes."
-                                      : ", or evaluate the terms of the sum one by one, Y = X * K1; Y += X * K2;"),
-                result.workspace_bytes);
+    std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
+    const auto kept = [&] {
+        least = (std::min)(least, result.workspace_bytes);
+        return result.workspace_bytes <= limit;
+    };
+    // All with one bound: this one, then each lower one with other plans. Together they may take more as each takes less, since they use each
+    // other's memory.
+    const auto kept_below = [&](std::int64_t bound) {
+        while (planned(std::vector<std::int64_t>(problems.size(), bound))) {
+            if (kept()) {
+                return true;
+            }
+            bound = *std::ranges::max_element(takes) - 1;
+        }
+        return false;
+    };
+    if (!kept_below(planning::left_of(limit, copied_bytes))) {
+        static_cast<void>(planned(std::vector<std::int64_t>(problems.size(), 0)));
+        static_cast<void>(planned(std::vector<std::int64_t>(takes)));  // the least of each
+        if (!kept()) {
+            static_cast<void>(
+                kept_below((std::numeric_limits<std::int64_t>::max)()));  // also of what is beyond the limit
+            planning::throw_beyond_limit(least, limit, copied_bytes);
         }
     }
     for (const distributed_plan& one : result.in_turn) {

@@ -242,3 +242,9 @@ TEST_CASE("a placement where no rank is gets refused") {
     on_gpus.wishes.placement = otimes::placement::gpus;
     otimes::planning::check_problem(on_gpus);
 }
+
+TEST_CASE("a negative number of GPUs is refused, also where there are none") {
+    const std::string said = "unsupported: otimes: communicator_options::gpu_count is -2. Ask for 1 or more";
+    CHECK(has(thrown([] { static_cast<void>(otimes::make_communicator({.gpu_count = -2})); }), said));
+    CHECK(has(thrown([] { static_cast<void>(otimes::gpu_communicator({.gpu_count = -2})); }), said));
+}

@@ -1152,6 +1152,17 @@ void communicator::move(const distribution& from, std::span<const void* const> s
     state_->exchange(from, to, rows, cols, element_bytes, source, target);
 }
 
+namespace {
+
+void require_gpu_count(const communicator_options& how) {
+    if (how.gpu_count < 0) {
+        throw unsupported_error("otimes: communicator_options::gpu_count is " + std::to_string(how.gpu_count) +
+                                ". Ask for 1 or more, or for 0, which takes all GPUs of the process.");
+    }
+}
+
+}  // namespace
+
 namespace detail {
 
 communicator in_process_communicator(const executor& where, std::int32_t ranks, const communicator_options& how) {
@@ -1162,6 +1173,7 @@ communicator in_process_communicator(const executor& where, std::int32_t ranks, 
 }
 
 communicator found_communicator(const executor& where, const communicator_options& how) {
+    require_gpu_count(how);
     const std::int32_t gpus = how.use_gpus ? backend::visible_gpus() : 0;
     if (backend::started_by_mpi()) {
         std::unique_ptr<transport> control = backend::make_mpi_transport(where, how.deadline);
@@ -1185,6 +1197,7 @@ communicator found_communicator(const executor& where, const communicator_option
 bool started_by_mpi() { return backend::started_by_mpi(); }
 
 communicator gpu_communicator(const communicator_options& how) {
+    require_gpu_count(how);
     return {backend::make_gpu_transport(0, how.gpu_count, nullptr, how.deadline, how.exchange_by_copies), how};
 }
 

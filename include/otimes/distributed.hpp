@@ -62,7 +62,7 @@ struct communicator_options {
     std::chrono::milliseconds deadline = std::chrono::minutes(1);
     /// GPUs where there are any; otherwise the ranks compute on the CPU.
     bool use_gpus = true;
-    /// Of how many GPUs a communicator inside one process consists; 0: all.
+    /// Of how many GPUs a communicator inside one process consists; 0: all. (A process of MPI has one.)
     std::int32_t gpu_count = 0;
     /// GPUs of one process that reach each other's memory store into it (large blocks beside other work go by their copy
     /// engines, so that the multiprocessors go on with the steps); false: NCCL's messages.
@@ -200,7 +200,8 @@ void or_refuse(const communicator& ranks, const Do& what) {
 /// True where this program was started by mpirun (or srun, ...) or has called MPI_Init. Where otimes was built without MPI: started so as one of
 /// several processes, which make_communicator() then refuses.
 [[nodiscard]] bool started_by_mpi();
-/// The GPUs of this process, one rank each, over NCCL. @throws device_error there is none, or no NCCL; the text says why.
+/// The GPUs of this process, one rank each, over NCCL. @throws device_error there is none, or no NCCL; the text says why; unsupported_error a
+/// negative gpu_count
 [[nodiscard]] communicator gpu_communicator(const communicator_options& how = {});
 
 #if !defined(__CUDACC__) && !defined(OTIMES_NO_CPU_EXECUTOR)
@@ -838,7 +839,8 @@ agreed_terms<Scalar> agree_on_terms(std::span<const distributed_product<Scalar>>
     options unlimited = wishes;                                          // a limit is for all terms together
     unlimited.workspace_limit_bytes = options().workspace_limit_bytes;
     std::vector<distribution> candidates;
-    for (std::size_t i = 0; i < terms.size(); ++i) {
+    // Which one costs least depends on the number of rows and on the limit: a deterministic sum gets the first term's.
+    for (std::size_t i = 0; i < (wishes.deterministic ? 1 : terms.size()); ++i) {
         plan(terms.subspan(i, 1), nullptr, unlimited);
         if (std::find(candidates.begin(), candidates.end(), agreed.result) == candidates.end()) {
             candidates.push_back(agreed.result);

@@ -220,3 +220,31 @@ TEST_CASE("matrices, plans and addresses of another communicator are refused bef
         CHECK(y.to_host() == x.to_host() * matrix::Ones(6, 6));
     }
 }
+
+TEST_CASE("a placement where no rank is gets refused") {
+    for (const otimes::communicator& ranks : everyone()) {
+        CAPTURE(ranks.name());
+        DistributedMatrix<double> x(ranks, 3, 4);
+        x.fill([](std::int64_t, std::int64_t) { return 1.0; });
+        const auto K = kron(matrix::Ones(2, 3), matrix::Ones(2, 1));
+        for (const otimes::placement elsewhere :
+             {otimes::placement::gpu, otimes::placement::gpus, static_cast<otimes::placement>(9)}) {
+            const std::string said =
+                "unsupported: otimes: ranks compute where their parts of the matrices lie, here on CPUs";
+            CHECK(has(thrown([&] { static_cast<void>(explain(x * K, {.placement = elsewhere})); }), said));
+            CHECK(has(thrown([&] { static_cast<void>(make_plan(x * K + x * K, {.placement = elsewhere})); }), said));
+        }
+        CHECK(make_plan(x * K, {.placement = otimes::placement::cpu}).stages == make_plan(x * K).stages);
+    }
+    otimes::distributed_problem on_gpus{.space = otimes::memory_space::device};
+    on_gpus.wishes.placement = otimes::placement::cpu;
+    CHECK(has(thrown([&] { otimes::planning::check_problem(on_gpus); }), "here on GPUs, but options::placement asks"));
+    on_gpus.wishes.placement = otimes::placement::gpus;
+    otimes::planning::check_problem(on_gpus);
+}
+
+TEST_CASE("a negative number of GPUs is refused, also where there are none") {
+    const std::string said = "unsupported: otimes: communicator_options::gpu_count is -2. Ask for 1 or more";
+    CHECK(has(thrown([] { static_cast<void>(otimes::make_communicator({.gpu_count = -2})); }), said));
+    CHECK(has(thrown([] { static_cast<void>(otimes::gpu_communicator({.gpu_count = -2})); }), said));
+}

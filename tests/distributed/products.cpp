@@ -442,3 +442,57 @@ TEST_CASE("a workspace limit bounds what a column cut takes beside X and Y, from
         }
     }
 }
+
+TEST_CASE("rows of a deterministic product have the same bits however many there are, within any limit [alone]") {
+    constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
+    using shape_list = std::vector<std::pair<int, int>>;
+    const auto check = [](int count, const shape_list& shapes) {
+        const problem<double> p = made<double>(17, shapes, 30);
+        const auto evaluated = [&](std::int64_t rows, int over, const distribution& from, const distribution* to,
+                                   std::int64_t limit) {
+            const otimes::communicator ranks =
+                looped(
+                    over,
+                    {.links = {.bytes_per_second = 4e9, .exchange_seconds = 1e-6, .chunks = 2, .least_chunk_bytes = 1},
+                     .wishes = {.workspace_limit_bytes = limit, .deterministic = true}})
+                    .first;
+            DistributedMatrix<double> dX(ranks, rows, p.x.cols(), from), dY(ranks);
+            dX.from_host(matrix<double>(p.x.topRows(rows)));
+            if (to != nullptr) {
+                dY.resize(rows, otimes::planning::product_of(p.after), *to);
+            }
+            dY = dX * kron(p.factors);
+            return dY.to_host();
+        };
+        const matrix<double> on_one = evaluated(17, 1, otimes::cut_rows(1), nullptr, unlimited);
+        CHECK(support::close(on_one, matrix<double>(p.x * kron(p.factors)), 480));
+        const std::vector<distribution> targets = cuts(count, p.after);
+        std::size_t number = 0;
+        for (const distribution& from : cuts(count, p.before)) {
+            const distribution* const to = number % 2 == 0 ? nullptr : &targets[number % targets.size()];
+            ++number;
+            CAPTURE(to_string(from));
+            CAPTURE((to == nullptr ? "free" : to_string(*to)));
+            const matrix<double> all = evaluated(17, count, from, to, unlimited);
+            CHECK(support::close(all, on_one, 480));
+            if (from == otimes::cut_rows(count)) {  // into a free Y
+                CHECK((all == on_one));
+            }
+            for (const int rows : {1, 7}) {
+                CHECK((evaluated(rows, count, from, to, unlimited) == all.topRows(rows)));
+            }
+            std::int64_t least = 0;
+            try {
+                static_cast<void>(evaluated(17, count, from, to, 0));
+            } catch (const otimes::budget_error& refused) {
+                least = refused.least_bytes();
+            }
+            CHECK((evaluated(17, count, from, to, least) == all));
+            CHECK((evaluated(17, count, from, to, 2 * least) == all));
+        }
+    };
+    check(2, {{2, 6}, {2, 6}, {2, 4}, {2, 1}, {2, 2}, {2, 6}, {2, 2}});  // 7 rows of it are fastest over columns
+    check(4, {{5, 4}, {3, 6}, {2, 2}, {6, 5}, {4, 4}});
+    check(3, {{4, 4}, {4, 4}, {5, 5}, {4, 4}});
+    check(3, {{5, 2}, {4, 2}, {3, 4}, {4, 1}});
+}

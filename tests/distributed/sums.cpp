@@ -376,6 +376,47 @@ TEST_CASE("a deterministic sum of rows has the same bits on any number of ranks,
     }
 }
 
+TEST_CASE("a deterministic sum of cut columns has the same bits for any number of rows, within any limit [alone]") {
+    // Which of the terms' distributions costs least for both depends on the rows and on the limit.
+    const auto check = [](int count, const std::vector<matrix<double>>& factors,
+                          const std::vector<std::int64_t>& extents) {
+        const std::int64_t cols = otimes::planning::product_of(extents);
+        const matrix<double> X = random<double>(38, cols, 65), Z = random<double>(38, cols, 66);
+        const auto evaluated = [&](std::int64_t rows, std::int64_t limit) {
+            const otimes::communicator ranks =
+                looped(count, {.links = {.bytes_per_second = 4e9, .exchange_seconds = 1e-6},
+                               .wishes = {.workspace_limit_bytes = limit, .deterministic = true}})
+                    .first;
+            const auto dX = held<double>(ranks, X.topRows(rows), otimes::cut_mode(1, count, extents, 0));
+            const auto dZ =
+                held<double>(ranks, Z.topRows(rows), otimes::cut_mode(1, count, extents, extents.size() - 1));
+            DistributedMatrix<double> dY(ranks);
+            dY = dX * kron(factors) - 2.0 * dZ * kron(factors);
+            return dY.to_host();
+        };
+        constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+        const matrix<double> all = evaluated(38, most);
+        for (const int rows : {1, 2, 7, 17}) {
+            CHECK((evaluated(rows, most) == all.topRows(rows)));
+        }
+        std::int64_t least = 0;
+        try {
+            static_cast<void>(evaluated(38, 0));
+        } catch (const otimes::budget_error& refused) {
+            least = refused.least_bytes();
+        }
+        REQUIRE(least > 0);
+        for (const std::int64_t limit : {least, least + least / 2, 2 * least}) {
+            CHECK((evaluated(38, limit) == all));
+        }
+    };
+    check(4, {random<double>(4, 1, 67), random<double>(1, 2, 68), random<double>(4, 2, 69)}, {4, 1, 4});
+    check(2, {random<double>(4, 6, 70), random<double>(3, 3, 71), random<double>(5, 6, 72), random<double>(4, 1, 73)},
+          {4, 3, 5, 4});
+    check(6, {random<double>(6, 3, 74), random<double>(2, 2, 75), random<double>(2, 4, 76), random<double>(6, 1, 77)},
+          {6, 2, 2, 6});
+}
+
 TEST_CASE("sums that cannot be evaluated are refused by all ranks, and nothing is written") {
     for (const otimes::communicator& ranks : everyone()) {
         CAPTURE(ranks.name());

@@ -111,6 +111,32 @@ std::int64_t fewest_bytes(const otimes::distributed_problem& p) {
     return least;
 }
 
+// A product of up to nine rows and four factors, on up to six ranks.
+otimes::distributed_problem random_problem(support::random_stream& random) {
+    otimes::distributed_problem p = power(random.integer(1, 9), 1, 1, 0, 2);
+    p.ranks = static_cast<std::int32_t>(random.integer(2, 6));
+    extents before;
+    extents after;
+    for (std::int64_t k = random.integer(1, 4); k > 0; --k) {
+        before.push_back(random.integer(1, 9));
+        after.push_back(random.integer(0, 1) == 0 ? before.back() : random.integer(1, 9));
+        p.factors.push_back({otimes::dtype::f64, before.back(), after.back(), after.back(), 1});
+    }
+    const auto spread = [&](const extents& e) {
+        const auto parts = static_cast<std::int32_t>(random.integer(1, p.ranks));
+        const auto mode = static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(e.size()) - 1));
+        const std::int64_t how = random.integer(0, 2);
+        return how == 0   ? otimes::cut_rows(parts)
+               : how == 1 ? otimes::cut_columns(parts)
+                          : otimes::cut_mode(1, parts, e, mode);
+    };
+    p.operand = spread(before);
+    p.result_is_fixed = random.integer(0, 3) != 0;
+    p.result = spread(after);
+    p.add = random.integer(0, 2) == 0;
+    return p;
+}
+
 }  // namespace
 
 TEST_CASE("ranges: even, complete, also with more parts than indices") {
@@ -354,32 +380,51 @@ TEST_CASE("the least workspace that an error names is the least: it is kept, and
     for (std::uint64_t i = 0; i < 40; ++i) {
         CAPTURE(i);
         support::random_stream random(77 * i + 5);
-        otimes::distributed_problem p = power(random.integer(1, 9), 1, 1, 0, 2);
-        p.ranks = static_cast<std::int32_t>(random.integer(2, 6));
-        extents before;
-        extents after;
-        for (std::int64_t k = random.integer(1, 4); k > 0; --k) {
-            before.push_back(random.integer(1, 9));
-            after.push_back(random.integer(0, 1) == 0 ? before.back() : random.integer(1, 9));
-            p.factors.push_back({otimes::dtype::f64, before.back(), after.back(), after.back(), 1});
-        }
-        const auto spread = [&](const extents& e) {
-            const auto parts = static_cast<std::int32_t>(random.integer(1, p.ranks));
-            const auto mode = static_cast<std::size_t>(random.integer(0, static_cast<std::int64_t>(e.size()) - 1));
-            const std::int64_t how = random.integer(0, 2);
-            return how == 0   ? otimes::cut_rows(parts)
-                   : how == 1 ? otimes::cut_columns(parts)
-                              : otimes::cut_mode(1, parts, e, mode);
-        };
-        p.operand = spread(before);
-        p.result_is_fixed = random.integer(0, 3) != 0;
-        p.result = spread(after);
-        p.add = random.integer(0, 2) == 0;
+        const otimes::distributed_problem p = random_problem(random);
         links.chunks = static_cast<std::int32_t>(random.integer(1, 5));
         links.stores = random.integer(0, 1) == 0;
         refused += check_least(p, links) > 0 ? 1 : 0;
     }
     CHECK(refused > 20);
+}
+
+TEST_CASE("of products in turn, too, the named least is the least, and every limit from there up is kept") {
+    // Products that each take more than their least may take less together: they use each other's memory.
+    for (std::uint64_t i = 0; i < 31; ++i) {
+        CAPTURE(i);
+        support::random_stream random(91 * i + 7);
+        std::vector<otimes::distributed_problem> problems;
+        for (int k = 0; k < 3; ++k) {
+            problems.push_back(random_problem(random));
+            problems.back().ranks = 6;
+        }
+        otimes::interconnect links = net;
+        links.least_chunk_bytes = 1;
+        links.chunks = static_cast<std::int32_t>(random.integer(1, 4));
+        const auto planned_within = [&](std::int64_t limit) {
+            for (otimes::distributed_problem& p : problems) {
+                p.wishes.workspace_limit_bytes = limit;
+            }
+            return otimes::make_distributed_plan(problems, 64, where, links);
+        };
+        const auto least_of = [&](std::int64_t limit) {  // -1: the limit is kept
+            try {
+                const otimes::distributed_plan made = planned_within(limit);
+                CHECK(made.workspace_bytes <= limit);
+                return std::int64_t{-1};
+            } catch (const otimes::budget_error& refused) {
+                return refused.least_bytes();
+            }
+        };
+        const std::int64_t most = planned_within(std::numeric_limits<std::int64_t>::max()).workspace_bytes;
+        const std::int64_t least = least_of(0);
+        REQUIRE(least <= most);
+        CHECK(least_of(least - 1) == least);
+        CHECK(least_of(least / 2) == least);
+        for (std::int64_t limit = least; limit < most; limit += 1 + (most - least) / 5) {
+            CHECK(least_of(limit) == -1);
+        }
+    }
 }
 
 TEST_CASE("the last pass stores into the receivers where they can be reached and that hides more than chunks") {

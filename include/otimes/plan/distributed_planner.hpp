@@ -35,11 +35,25 @@ namespace otimes {
 
 namespace planning {
 
-/// @throws shape_error extents or an intermediate that do not fit in 63 bits, or a distribution that does not fit.
+/// Ranks compute where their blocks lie. @throws unsupported_error another place is asked for
+OTIMES_COLD inline void check_placement(const distributed_problem& problem) {
+    const bool on_device = problem.space == memory_space::device;
+    const placement asked = problem.wishes.placement;
+    const bool fits = on_device ? asked == placement::gpu || asked == placement::gpus : asked == placement::cpu;
+    if (asked != placement::automatic && !fits) {
+        throw unsupported_error(
+            "otimes: ranks compute where their parts of the matrices lie, here on " +
+            std::string(on_device ? "GPUs" : "CPUs") +
+            ", but options::placement asks for another place. Leave it out; communicator_options::use_gpus decides.");
+    }
+}
+
+/// @throws shape_error extents or an intermediate that do not fit in 63 bits, or a distribution that does not fit; as check_placement
 OTIMES_COLD inline void check_problem(const distributed_problem& problem) {
+    check_placement(problem);
     std::int64_t before = 1;
     std::int64_t after = 1;
-    std::int64_t largest = (std::max)(problem.rows, std::int64_t{1});
+    std::int64_t largest = (std::max)({problem.rows, rows_compared(problem), std::int64_t{1}});
     bool fits = problem.rows >= 0;
     for (const distributed_factor& f : problem.factors) {
         fits = fits && checked_multiply(before, f.p_extent, before) && checked_multiply(after, f.q_extent, after) &&
@@ -370,8 +384,10 @@ OTIMES_COLD inline distributed_plan plan_in_slabs(const distributed_problem& pro
     result.overlapped = overlapped;
     result.slab_count = (longest + slab_rows - 1) / slab_rows;
     distributed_problem slab = problem;
-    slab.result_is_fixed = true;
-    slab.result = result_layout;
+    if (!problem.wishes.deterministic) {  // else any number of rows goes through the same distributions
+        slab.result_is_fixed = true;
+        slab.result = result_layout;
+    }
     // The last slab has what is left of each part: one row less in the parts that are shorter.
     const std::int64_t full = slab_rows * parts;
     const std::int64_t last = problem.rows - (result.slab_count - 1) * full;
@@ -511,9 +527,12 @@ OTIMES_COLD inline distributed_plan slabs_by_turns(const distributed_problem& pr
 /// so that they cannot be done in slabs. The text names the least that would do.
 /// @param with_local_plans false: stages without the plans of their blocks (for cost studies).
 OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_problem& problem, const machine& where,
-                                                          const interconnect& net, bool with_local_plans = true) {
+                                                          interconnect net, bool with_local_plans = true) {
     using namespace planning;
     check_problem(problem);
+    // Whether passes store into peers, or a mode that is whole goes in chunks, behind its factor, depends on the number of rows.
+    const bool deterministic = problem.wishes.deterministic;
+    net.stores = net.stores && !deterministic;
     const std::int64_t limit = problem.wishes.workspace_limit_bytes;
     std::int64_t least = 0;  // with which `result` can be run
     distributed_plan result = plan_at_once(problem, where, net, with_local_plans, least);
@@ -532,7 +551,8 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     const std::int64_t slab_count = slabs_that_overlap(result, net);
     for (const bool whole_mode : {false, true}) {
         std::optional<distributed_plan> other;
-        if (with_local_plans && slab_count == 1) {  // else slabs are as fast: 128^4 with two rows on two and four H200
+        // Several slabs are as fast: 128^4 with two rows on two and four H200.
+        if (with_local_plans && slab_count == 1 && !(whole_mode && deterministic)) {
             other = best_in_chunks(problem, where, net, whole_mode, refused);
         }
         if (other && (least > limit || other->predicted_seconds < result.predicted_seconds)) {
@@ -559,7 +579,7 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
     }
     const distribution& x = problem.operand;
     distribution y = result.result;
-    if (!problem.result_is_fixed && !same_rows(x, y)) {  // as X, with the factors' columns
+    if (!problem.result_is_fixed && !deterministic && !same_rows(x, y)) {  // as X, with the factors' columns
         std::vector<std::int64_t> before;
         std::vector<std::int64_t> after;
         for (const distributed_factor& f : problem.factors) {
@@ -590,6 +610,22 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const distributed_prob
         refused);
 }
 
+namespace planning {
+
+[[noreturn]] OTIMES_COLD inline void throw_beyond_limit(std::int64_t least, std::int64_t limit,
+                                                        std::int64_t copied_bytes) {
+    throw budget_error(
+        "otimes: distributed products one after another need a workspace of at least " + std::to_string(least) +
+            " bytes on a rank, but workspace_limit_bytes is " + std::to_string(limit) +
+            ". Raise the limit to that or more" +
+            (copied_bytes > 0 ? ", or cut X and Y by rows or by columns alone: copies of them take " +
+                                    std::to_string(copied_bytes) + " bytes."
+                              : ", or evaluate the terms of the sum one by one, Y = X * K1; Y += X * K2;"),
+        least);
+}
+
+}  // namespace planning
+
 /// Problems that are evaluated one after another, while a rank holds `copied_bytes` more. All have the same wishes;
 /// `workspace_limit_bytes` bounds what all take together, each using the memory of the ones before. @throws as above; unsupported_error no
 /// problem
@@ -603,41 +639,49 @@ OTIMES_COLD inline distributed_plan make_distributed_plan(const std::vector<dist
     distributed_plan result;
     result.source = problems.front();
     result.copied_bytes = copied_bytes;
-    // One plan for each problem with its own limit. False: one of them is not possible; `least` then has what it needs.
-    const auto planned = [&](const std::vector<std::int64_t>& limits, std::vector<std::int64_t>& least) {
+    // One plan for each problem with its own limit. False: one of them is not possible; `takes` then has what it needs.
+    std::vector<std::int64_t> takes;
+    const auto planned = [&](const std::vector<std::int64_t>& limits) {
         result.in_turn.clear();
-        least.assign(problems.size(), 0);
+        takes.assign(problems.size(), 0);
         bool all = true;
         for (std::size_t i = 0; i < problems.size(); ++i) {
             distributed_problem one = problems[i];
             one.wishes.workspace_limit_bytes = limits[i];
             try {
                 result.in_turn.push_back(make_distributed_plan(one, where, net));
-                least[i] = result.in_turn.back().workspace_bytes;
+                takes[i] = result.in_turn.back().workspace_bytes;
             } catch (const budget_error& refused) {
-                least[i] = refused.least_bytes();
+                takes[i] = refused.least_bytes();
                 all = false;
             }
         }
         result.workspace_bytes = all ? copied_bytes + planning::workspace_in_turn(result.in_turn, net) : 0;
         return all;
     };
-    // As if each were alone; where that is too much for all of them, with the least that each does with.
-    std::vector<std::int64_t> least;
-    const std::int64_t left = planning::left_of(limit, copied_bytes);
-    if (!planned(std::vector<std::int64_t>(problems.size(), left), least) || result.workspace_bytes > limit) {
-        static_cast<void>(planned(std::vector<std::int64_t>(problems.size(), 0), least));
-        const std::vector<std::int64_t> limits = least;
-        static_cast<void>(planned(limits, least));
-        if (result.workspace_bytes > limit) {
-            throw budget_error(
-                "otimes: distributed products one after another need a workspace of at least " +
-                    std::to_string(result.workspace_bytes) + " bytes on a rank, but workspace_limit_bytes is " +
-                    std::to_string(limit) + ". Raise the limit to that or more" +
-                    (copied_bytes > 0 ? ", or cut X and Y by rows or by columns alone: copies of them take " +
-                                            std::to_string(copied_bytes) + " bytes."
-                                      : ", or evaluate the terms of the sum one by one, Y = X * K1; Y += X * K2;"),
-                result.workspace_bytes);
+    std::int64_t least = (std::numeric_limits<std::int64_t>::max)();
+    const auto kept = [&] {
+        least = (std::min)(least, result.workspace_bytes);
+        return result.workspace_bytes <= limit;
+    };
+    // All with one bound: this one, then each lower one with other plans. Together they may take more as each takes less, since they use each
+    // other's memory.
+    const auto kept_below = [&](std::int64_t bound) {
+        while (planned(std::vector<std::int64_t>(problems.size(), bound))) {
+            if (kept()) {
+                return true;
+            }
+            bound = *std::ranges::max_element(takes) - 1;
+        }
+        return false;
+    };
+    if (!kept_below(planning::left_of(limit, copied_bytes))) {
+        static_cast<void>(planned(std::vector<std::int64_t>(problems.size(), 0)));
+        static_cast<void>(planned(std::vector<std::int64_t>(takes)));  // the least of each
+        if (!kept()) {
+            static_cast<void>(
+                kept_below((std::numeric_limits<std::int64_t>::max)()));  // also of what is beyond the limit
+            planning::throw_beyond_limit(least, limit, copied_bytes);
         }
     }
     for (const distributed_plan& one : result.in_turn) {

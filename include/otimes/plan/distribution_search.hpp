@@ -33,11 +33,17 @@ struct distribution_candidate {
     std::int32_t exchanges = 0;
 };
 
+/// The number of rows for which sequences are compared. Deterministic: one for each part, so that the sequence, and with it the bits of a row, does
+/// not depend on how many there are, in all or in a slab.
+[[nodiscard]] constexpr std::int64_t rows_compared(const distributed_problem& problem) noexcept {
+    return problem.wishes.deterministic ? problem.operand.row_parts : problem.rows;
+}
+
 /// Searches the sequences of distributions. Small: N modes give about N^2 sequences of a few stages.
 class distribution_search {
 public:
     distribution_search(const distributed_problem& problem, const machine& where, const interconnect& net)
-        : problem_(problem), net_(net), rates_(rates_of(where, problem)) {
+        : problem_(problem), net_(net), rates_(rates_of(where, problem)), rows_(rows_compared(problem)) {
         for (const distributed_factor& f : problem.factors) {
             before_.push_back(f.p_extent);
             after_.push_back(f.q_extent);
@@ -120,7 +126,7 @@ public:
         const std::int64_t cols = product_of(extents);
         double elements = 0;
         for (std::int32_t rank = 0; rank < problem_.ranks; ++rank) {
-            elements = (std::max)(elements, static_cast<double>(block_of(where, problem_.rows, cols, rank).elements()));
+            elements = (std::max)(elements, static_cast<double>(block_of(where, rows_, cols, rank).elements()));
         }
         std::vector<std::int32_t> order = factors;
         std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
@@ -156,7 +162,7 @@ private:
         return f.diagonal ? 1.0 : f.structure == factor_kind::permutation ? 0.0 : static_cast<double>(f.q_extent);
     }
     [[nodiscard]] layout_choice recognised(const distribution& p, const std::vector<std::int64_t>& extents) const {
-        return {p, cut_mode_of(p, problem_.rows, extents, problem_.ranks)};
+        return {p, cut_mode_of(p, rows_, extents, problem_.ranks)};
     }
 
     OTIMES_COLD std::vector<layout_choice> candidates(const layout_choice& start) const {
@@ -222,7 +228,7 @@ private:
             if (i > 0) {
                 const distribution from = c.layouts[i - 1].with(extents);
                 const distribution to = c.layouts[i].with(extents);
-                const moved_elements moved = count_moved(from, to, problem_.rows, product_of(extents), problem_.ranks);
+                const moved_elements moved = count_moved(from, to, rows_, product_of(extents), problem_.ranks);
                 c.total_moved += moved.total;
                 ++c.exchanges;
                 c.seconds += exchange_seconds(net_, moved, bytes, from, to, problem_.ranks);
@@ -248,6 +254,7 @@ private:
     const distributed_problem& problem_;
     const interconnect& net_;
     distribution_rates rates_;
+    std::int64_t rows_;
     std::vector<std::int64_t> before_;
     std::vector<std::int64_t> after_;
 };

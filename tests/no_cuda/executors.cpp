@@ -9,8 +9,11 @@
 
 #include <otimes/cuda.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -141,6 +144,72 @@ TEST_CASE("plan::run and tune take the executor that an assignment takes, and wa
         CHECK_THROWS_AS(p.run(dY, dX * kron(dB, dA)), otimes::error);
         CHECK(otimes::device::thread_scratch()->bindings.pointers.empty());
     }
+}
+
+TEST_CASE("what plan::run refuses leaves a destination of another shape as it was") {
+    const pretended_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    const shapes s{5, {2, 3}, {3, 4}};
+    const auto f = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(5, 6, 1), before = random_matrix<Eigen::MatrixXd>(2, 7, 2);
+    const DeviceMatrix<double> dA(f[0]), dB(f[1]), other(X.topRows(3));
+    DeviceMatrix<double> dX(X), dY(before);
+    const auto value = dX * kron(dA, dB);
+    const auto sum = value + 2 * value;
+    const otimes::plan p = otimes::make_plan(value), of_sum = otimes::make_plan(sum);
+    const auto leaves = [](DeviceMatrix<double>& y, const Eigen::MatrixXd& as, const auto& run) {
+        const double* const memory = y.data();
+        CHECK_THROWS_AS(run(), otimes::error);
+        REQUIRE(y.rows() == as.rows());
+        REQUIRE(y.cols() == as.cols());
+        CHECK(y.data() == memory);
+        CHECK(y.to_host() == as);
+    };
+    leaves(dX, X, [&] { p.run(dX, value); });
+    leaves(dX, X, [&] { of_sum.run(dX, sum); });
+    leaves(dY, before, [&] { p.run(dY, other * kron(dA, dB)); });
+    leaves(dY, before, [&] { p.run(dY, sum); });
+    leaves(dY, before, [&] { of_sum.run(dY, value); });
+    leaves(dY, before, [&] { of_sum.run(dY, value + value + value); });
+    otimes::plan demanding = p;
+    demanding.workspace_bytes = 65;
+    leaves(dY, before, [&] { demanding.run(dY, value, gpu.allocate(64), 64); });
+    of_sum.run(dY, sum);
+    CHECK(agrees(dY.to_host(), Eigen::MatrixXd(3 * expected_right(X, f)), s));
+}
+
+TEST_CASE_TEMPLATE("make_plan(dY, expression) plans for the order and the leading stride of dY", Order,
+                   std::integral_constant<int, 0>, std::integral_constant<int, 1>) {
+    const pretended_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    const shapes s{5, {2, 3}, {3, 4}};
+    const auto f = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(5, 6, 1);
+    const Eigen::MatrixXd want = expected_right(X, f);
+    const DeviceMatrix<double> dX(X), dA(f[0]), dB(f[1]), few(X.topRows(3));
+    const auto value = dX * kron(dA, dB);
+    std::vector<double> memory(400, -1.0);
+    const std::int64_t stride = Order::value == 1 ? 13 : 7;
+    const auto map = otimes::device_map<double, Order::value>(memory.data() + 3, 5, 12, stride);
+    for (const int times : {1, 2}) {
+        CAPTURE(times);
+        otimes::make_plan(map, value).run(map, value);
+        CHECK(agrees(map.to_host(), want, s));
+        otimes::make_plan(map, value + value).run(map, value + value);
+        CHECK(agrees(map.to_host(), Eigen::MatrixXd(2 * want), s));
+    }
+    CHECK(std::ranges::count(memory, -1.0) == 400 - 60);  // between the lines nothing is written
+    CHECK_THROWS_WITH_AS(otimes::make_plan<1 - Order::value>(value).run(map, value),
+                         doctest::Contains("make_plan(Y, expression) plans for this destination."),
+                         otimes::unsupported_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(otimes::make_plan(map, few * kron(dA, dB))),
+                         doctest::Contains("make_plan: Y is 5 x 12 and cannot be resized"), otimes::shape_error);
+    DeviceMatrix<double, Order::value> dY(2, 2);
+    const otimes::plan p = otimes::make_plan(dY, value);
+    CHECK(dY.rows() == 2);
+    CHECK(p == otimes::make_plan<Order::value>(value));
+    p.run(dY, value);
+    CHECK(agrees(dY.to_host(), want, s));
 }
 
 TEST_CASE("an object that evaluates while its thread ends") {

@@ -212,6 +212,22 @@ TEST_CASE_TEMPLATE("make_plan(dY, expression) plans for the order and the leadin
     CHECK(agrees(dY.to_host(), want, s));
 }
 
+TEST_CASE("a device_map whose last element no address of 64 bits reaches is refused, and not wrapped") {
+    double memory[4] = {};
+    const std::int64_t large = std::int64_t{1} << 61;  // 2^64 bytes: the second line would lie on the first
+    const auto refused = [](const auto& map) {
+        CHECK_THROWS_WITH_AS(map(), doctest::Contains("must lie within 2^63 - 1 bytes"), otimes::shape_error);
+    };
+    refused([&] { return otimes::device_map(memory, 2, 2, large); });
+    refused([&] { return otimes::device_map<double, 1>(memory, 2, 2, large); });
+    refused([&] { return otimes::device_map(memory, 1, 2, large / 2); });
+    refused([&] { return otimes::device_map(memory, large, large); });
+    refused([&] { return otimes::device_map(static_cast<const double*>(memory), 2, 3, large / 2); });
+    CHECK(otimes::device_map(memory, 2, 1, large).outer_stride() == large);
+    CHECK(otimes::device_map(memory, 0, 2, large).size() == 0);
+    CHECK(otimes::device_map(memory, 1, 2, large / 2 - 2).cols() == 2);
+}
+
 TEST_CASE("an object that evaluates while its thread ends") {
     const counting_gpu gpu;
     std::vector<double> results;

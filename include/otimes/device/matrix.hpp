@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <otimes/device/evaluate.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/half.hpp>
 
 namespace otimes {
@@ -29,11 +30,16 @@ public:
     mapped(Element* data, std::int64_t rows, std::int64_t cols, std::int64_t outer_stride)
         : data_(data), rows_(rows), cols_(cols), outer_stride_(outer_stride) {
         const std::int64_t inner = IsRowMajor ? cols : rows;
-        if (rows < 0 || cols < 0 || outer_stride < inner) {
+        const std::int64_t lines = IsRowMajor ? rows : cols;
+        std::int64_t end = 0;
+        if (rows < 0 || cols < 0 || outer_stride < inner ||
+            (inner > 0 && lines > 0 &&
+             (!checked_multiply(lines - 1, outer_stride, end) || !checked_add(end, inner, end) ||
+              !checked_multiply(end, static_cast<std::int64_t>(sizeof(Scalar)), end)))) {
             throw shape_error("otimes: device_map: " + detail::shape_text(rows, cols) + " with an outer stride of " +
                               std::to_string(outer_stride) +
-                              "; the extents must not be negative and the stride at least " + std::to_string(inner) +
-                              ".");
+                              "; the extents must not be negative, the stride at least " + std::to_string(inner) +
+                              ", and the last element must lie within 2^63 - 1 bytes.");
         }
     }
 

@@ -94,7 +94,8 @@ void gpu_executor::require_no_capture(const char* what) const {
 
 void gpu_executor::synchronize() const {
     const context_scope scope(device_.handle());
-    if (late_.some_wait() && !is_captured(stream_)) {
+    require_no_capture("synchronize() would wait");  // which makes the capture invalid
+    if (late_.some_wait()) {
         give_back_late();
     }
     OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));

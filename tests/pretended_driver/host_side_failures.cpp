@@ -114,6 +114,34 @@ TEST_CASE("a graph that was captured with a workspace of the caller runs beside 
     CHECK(driver().device_blocks - blocks <= 1);  // the graph's
 }
 
+TEST_CASE("what waits for the device is refused in a capture, which stays valid") {
+    support::driver cuda;
+    const otimes::device_executor& e = on_new_stream(cuda);
+    const matrix A = whole(2, 2, 1), B = whole(3, 3, 2), X = whole(4, 6, 3);
+    const DeviceMatrix<double> dA(A, e), dB(B, e), dX(X, e);
+    const auto K = kron(dA, dB);
+    DeviceMatrix<double> dY(e);
+    dY = dX * K;
+    const auto is_refused = [&](const auto& wait) {
+        REQUIRE(cuda.begin_capture(e.stream(), 0) == 0);
+        CHECK(holds(refusal(wait), "while the stream is being captured into a graph"));
+        dY = 2 * dX * K;
+        void* graph = nullptr;
+        void* executable = nullptr;
+        REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
+        dY = 0 * dX;
+        REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+        REQUIRE(cuda.graph_launch(executable, e.stream()) == 0);
+        CHECK(dY.to_host() == 2 * X * dense(A, B));
+    };
+    is_refused([&] { e.synchronize(); });
+    is_refused([&] { static_cast<void>(dY.to_host()); });
+    is_refused([&] { static_cast<void>((dX * K).norm()); });
+    is_refused([&] { static_cast<void>(otimes::dot(dX, dX * K)); });
+    is_refused([&] { static_cast<void>(otimes::tune(dX * K)); });
+    is_refused([&] { dY = dX * kron(A, dB); });
+}
+
 TEST_CASE("operands that are not aligned to their elements and workspaces out of reach are refused") {
     using number = std::complex<double>;
     const otimes::device_executor& e = otimes::gpu();

@@ -34,7 +34,7 @@ public:
         return eval().template to_host<Host>();
     }
     /// A host matrix cannot be assigned from device memory by accident.
-    template <host_matrix Matrix>
+    template <assigned_host_matrix Matrix>
     operator Matrix() const {
         static_assert(always_false<Matrix>,
                       "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "

@@ -138,6 +138,11 @@ public:
         device::refuse_another_scalar<Other>();
         return *this;
     }
+    template <device::host_matrix Matrix>
+    const DeviceMap& operator=(const Matrix&) const {
+        device::refuse_other_memory<DeviceMap>();
+        return *this;
+    }
     /// Promises that Y overlaps no operand. @throws alias_error when it does.
     [[nodiscard]] device::without_alias<const DeviceMap> noalias() const {
         return device::without_alias<const DeviceMap>(*this);
@@ -377,7 +382,7 @@ public:
         return host;
     }
     /// Waiting for the device is not done by accident.
-    template <device::host_matrix Host>
+    template <device::assigned_host_matrix Host>
     operator Host() const {
         static_assert(device::always_false<Host>,
                       "otimes: a matrix in device memory does not turn into one in host memory by itself. Write Y = "

@@ -128,9 +128,10 @@ tuning_report tune(const device_product<Scalar>& value, const options& wishes = 
 /// queued, and they go on after it. A matrix of another shape is resized when nothing is left to refuse but what the device itself does.
 /// @throws shape_error a device_map of another shape, unsupported_error another signature, alias_error Y overlaps an operand, budget_error
 template <class Destination, class Value>
-requires(device::is_product<Value> || device::is_sum<Value>) void run_bound_plan(const plan& p, Destination& y,
-                                                                                 const Value& value, void* workspace,
-                                                                                 std::int64_t available_bytes) {
+requires(device::is_matrix<device::bare<Destination>> &&
+         (device::is_product<Value> || device::is_sum<Value>)) void run_bound_plan(const plan& p, Destination& y,
+                                                                                   const Value& value, void* workspace,
+                                                                                   std::int64_t available_bytes) {
     using scalar = typename Value::Scalar;
     device::check_shapes(value);
     if (workspace != nullptr && available_bytes < p.workspace_bytes) {

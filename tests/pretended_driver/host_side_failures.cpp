@@ -173,6 +173,27 @@ TEST_CASE("operands that are not aligned to their elements and workspaces out of
     CHECK(dY.to_host() == X * dense(A, B));
 }
 
+TEST_CASE("a destination of another shape is as it was where an operand is refused") {
+    const support::driver cuda;
+    std::vector<double> on_host(1 << 16);  // pages that no device has had
+    const matrix before = whole(2, 2, 4);
+    const DeviceMatrix<double> dA(whole(2, 2, 1)), dB(whole(3, 3, 2)), dX(whole(4, 6, 3));
+    DeviceMatrix<double> dY(before);
+    const auto out_of_reach = otimes::device_map(on_host.data(), 4, 6);
+    const auto K = kron(dA, dB);
+    const auto is_as_before = [&](const auto& assign) {
+        CHECK(holds(refusal(assign), "is in host memory, which this GPU does not reach"));
+        REQUIRE(dY.rows() == 2);
+        CHECK(dY.to_host() == before);
+    };
+    is_as_before([&] { dY = out_of_reach * K; });
+    is_as_before([&] { dY = dX * K + out_of_reach; });
+    is_as_before([&] { dY.noalias() = dX * kron(otimes::device_map(on_host.data(), 2, 3), dB); });
+    is_as_before([&] { otimes::make_plan(dX * K).run(dY, out_of_reach * K); });
+    dY = dX * K;
+    CHECK(dY.rows() == 4);
+}
+
 TEST_CASE("generic kernels in the place of compiled ones keep the workspace limit of the plan, or are refused") {
     support::driver cuda;
     const otimes::device_executor& e = on_new_stream(cuda);

@@ -432,10 +432,14 @@ public:
         cols_ = cols;
     }
     /// The shape of an expression, in memory of the executor that evaluates it where this has none yet.
+    /// @throws device_error as its evaluation would for where its operands are, before the elements are lost
     template <class Value>
     void take_shape(const Value& value) {
         if (home_ == nullptr) {
             home_ = &device::executor_for(device::home_of(value));
+        }
+        if (data_ != nullptr && (rows_ != value.rows() || cols_ != value.cols())) {
+            value.require_reach(device::executor_for(home_));
         }
         resize(value.rows(), value.cols());
     }

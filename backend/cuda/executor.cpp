@@ -31,7 +31,9 @@ plan gpu_executor::plan_for(const program& p) const { return make_plan_for(p, {}
 
 plan gpu_executor::make_plan_for(const program& p, const options& wishes) const {
     options decided = wishes;
-    decided.placement = placement::gpu;
+    if (decided.placement == placement::automatic) {
+        decided.placement = placement::gpu;
+    }
     const std::string choice = decided.deterministic ? std::string() : tuned_choice(p);
     if (choice.empty()) {
         return make_plan(p, machine_, decided);

@@ -194,6 +194,23 @@ TEST_CASE("a destination of another shape is as it was where an operand is refus
     CHECK(dY.rows() == 4);
 }
 
+TEST_CASE("a plan of operands in device memory for another place than one GPU is refused") {
+    const DeviceMatrix<double> dA(whole(2, 2, 1)), dB(whole(3, 3, 2)), dX(whole(4, 6, 3));
+    const auto value = dX * kron(dA, dB);
+    using otimes::placement;
+    for (const placement where : {placement::cpu, placement::gpus}) {
+        const char* const why =
+            where == placement::cpu ? "an operand lies in device memory" : "a plan for several GPUs was asked for";
+        CHECK_THROWS_WITH_AS(static_cast<void>(otimes::make_plan(value, {.placement = where})), doctest::Contains(why),
+                             otimes::unsupported_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(otimes::make_plan(value + value, {.placement = where})),
+                             doctest::Contains(why), otimes::unsupported_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(otimes::tune(value, {.placement = where})),
+                             doctest::Contains("options::placement asks for another"), otimes::unsupported_error);
+    }
+    CHECK(otimes::make_plan(value, {.placement = placement::gpu}) == otimes::make_plan(value));
+}
+
 TEST_CASE("generic kernels in the place of compiled ones keep the workspace limit of the plan, or are refused") {
     support::driver cuda;
     const otimes::device_executor& e = on_new_stream(cuda);

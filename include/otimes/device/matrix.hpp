@@ -25,6 +25,10 @@ class mapped {
 public:
     using Scalar = std::remove_const_t<Element>;
     static constexpr bool IsRowMajor = Order == 1;
+    static_assert(dtype_of<Scalar>() != dtype::other,
+                  "otimes: a device_map is of float, double, their complex types, otimes::half or otimes::bfloat16. "
+                  "CUDA's own types of these have the same layout: cast the pointer.");
+    static_assert(Order == 0 || Order == 1, "otimes: the order of a device_map is 0 (column-major) or 1 (row-major).");
 
     /// @pre data is device memory of the executor's device; outer_stride >= the inner extent, in elements.
     mapped(Element* data, std::int64_t rows, std::int64_t cols, std::int64_t outer_stride)

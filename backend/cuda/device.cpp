@@ -119,12 +119,17 @@ device_context::device_context(CUcontext context, CUdevice device)
     OTIMES_CUDA_CALL(cuStreamCreate(&guard.stream, CU_STREAM_NON_BLOCKING));
     OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(ones_, ones.data(), ones.size(), guard.stream));
     OTIMES_CUDA_CALL(cuStreamSynchronize(guard.stream));
-    if (description_.cluster_blocks > portable_cluster_blocks) {
-        const std::shared_ptr<const loaded_kernel> any =
-            kernels_.get({"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<float, float>", ""});
-        if (any == nullptr || !holds_cluster(any->function, description_.cluster_blocks)) {
-            description_.cluster_blocks = portable_cluster_blocks;
-        }
+    // A device that no code is for is none: find_gpu() tells why, and make_executor() takes the CPU.
+    std::string why;
+    const std::shared_ptr<const loaded_kernel> any = kernels_.get(
+        {"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<float, float>", ""}, &why);
+    if (any == nullptr) {
+        throw device_error("otimes: no kernel can be had for this GPU: " + why +
+                           ". Compute on otimes::cpu(), as otimes::make_executor() does then.");
+    }
+    if (description_.cluster_blocks > portable_cluster_blocks &&
+        !holds_cluster(any->function, description_.cluster_blocks)) {
+        description_.cluster_blocks = portable_cluster_blocks;
     }
     guard.made = nullptr;
 }

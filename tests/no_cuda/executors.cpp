@@ -146,6 +146,29 @@ TEST_CASE("plan::run and tune take the executor that an assignment takes, and wa
     }
 }
 
+TEST_CASE("on(executor, dY) takes all forms of an assignment") {
+    const counting_gpu a;
+    const counting_gpu b;
+    const shapes s{3, {2, 3}, {2, 3}};
+    const auto f = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(3, 6, 1);
+    const Eigen::MatrixXd want = expected_right(X, f);
+    DeviceMatrix<double> dX(X, a), dY(a);
+    const DeviceMatrix<double> dA(f[0], a), dB(f[1], a);
+    const auto K = kron(dA, dB);
+    a.forget();
+    otimes::on(b, dY).noalias() = dX * K;
+    otimes::on(b, dY).noalias() += dX * K;
+    otimes::on(b, dY).noalias() -= dX * K;
+    otimes::on(b, otimes::device_map(dY.data(), 3, 6)).noalias() += dX * K;
+    otimes::on(b, dY) *= 0.5;
+    CHECK(agrees(dY.to_host(), want, s));
+    CHECK_THROWS_AS(otimes::on(b, dX).noalias() = dX * K, otimes::alias_error);
+    otimes::on(b, dX) *= K;
+    CHECK(agrees(dX.to_host(), want, s));
+    CHECK(a.evaluations == 0);
+}
+
 TEST_CASE("what plan::run refuses leaves a destination of another shape as it was") {
     const pretended_gpu gpu;
     const otimes::scoped_executor here(gpu);

@@ -186,11 +186,11 @@ requires(device::is_matrix<device::bare<Destination>> &&
 /// @}
 
 namespace device {
-/// What `on(executor, dY)` returns.
+/// What `on(executor, dY)` returns. Destination: a reference to a matrix or a map, or what its `noalias()` is.
 template <class Destination>
 class on_executor {
 public:
-    on_executor(const executor& e, Destination& y) : executor_(e), y_(y) {
+    on_executor(const executor& e, Destination y) : executor_(e), y_(y) {
         if (e.where() == placement::cpu) {
             throw unsupported_error("otimes::on(): executor '" + std::string(e.name()) +
                                     "' cannot reach device memory; name a GPU, or copy by to_host().");
@@ -216,10 +216,18 @@ public:
         const scoped_executor scope(executor_);
         y_ -= value;
     }
+    /// Y = Y * K, Y = s * Y
+    template <class Operator>
+    void operator*=(const Operator& k) const {
+        const scoped_executor scope(executor_);
+        y_ *= k;
+    }
+    /// Promises that Y overlaps no operand.
+    [[nodiscard]] auto noalias() const { return on_executor<decltype(y_.noalias())>(executor_, y_.noalias()); }
 
 private:
     const executor& executor_;
-    Destination& y_;
+    Destination y_;
 };
 }  // namespace device
 
@@ -227,7 +235,7 @@ private:
 template <class Destination>
 requires device::is_matrix<device::bare<Destination>>
 [[nodiscard]] auto on(const executor& e, Destination&& y) {
-    return device::on_executor<std::remove_reference_t<Destination>>(e, y);
+    return device::on_executor<std::remove_reference_t<Destination>&>(e, y);
 }
 
 }  // namespace otimes

@@ -139,6 +139,20 @@ TEST_CASE("plan::run and tune take the executor that an assignment takes, and wa
         CHECK(a.waits_before_tuning == 1);
         require(0, 0, 1);
     }
+    SUBCASE("a workspace that is another executor's matrix, which may end behind the run") {
+        REQUIRE(p.workspace_bytes > 0);
+        DeviceMatrix<double> dY(3, 6, a);
+        {
+            DeviceMatrix<double> workspace(p.workspace_bytes, 1, b);
+            p.run(dY, value, workspace);
+        }
+        require(1, 0, 1);
+        otimes::plan without = p;
+        without.workspace_bytes = 0;
+        DeviceMatrix<double> not_used(8, 1, b);
+        without.run(dY, value, not_used);
+        require(1, 0, 0);
+    }
     SUBCASE("another signature is refused, and binds nothing for who comes next") {
         DeviceMatrix<double> dY(3, 6, b);
         CHECK_THROWS_AS(p.run(dY, dX * kron(dB, dA)), otimes::error);

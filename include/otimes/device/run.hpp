@@ -125,13 +125,14 @@ tuning_report tune(const device_product<Scalar>& value, const options& wishes = 
     return report;
 }
 /// Body of plan::run for device expressions: on the executor that `Y = expression` would take, after what the operands' executors have
-/// queued, and they go on after it. A matrix of another shape is resized when nothing is left to refuse but what the device itself does.
+/// queued, and they go on after it; so does the executor whose matrix the workspace is. A matrix of another shape is resized when nothing is left to refuse but what the device itself does.
 /// @throws shape_error a device_map of another shape, unsupported_error another signature, alias_error Y overlaps an operand, budget_error
 template <class Destination, class Value>
 requires(device::is_matrix<device::bare<Destination>> &&
-         (device::is_product<Value> || device::is_sum<Value>)) void run_bound_plan(const plan& p, Destination& y,
-                                                                                   const Value& value, void* workspace,
-                                                                                   std::int64_t available_bytes) {
+         (device::is_product<Value> ||
+          device::is_sum<Value>)) void run_bound_plan(const plan& p, Destination& y, const Value& value,
+                                                      void* workspace, std::int64_t available_bytes,
+                                                      const device_executor* of_workspace = nullptr) {
     using scalar = typename Value::Scalar;
     device::check_shapes(value);
     if (workspace != nullptr && available_bytes < p.workspace_bytes) {
@@ -179,7 +180,9 @@ requires(device::is_matrix<device::bare<Destination>> &&
             "for it; run into another matrix, or write Y = expression.");
     }
     const device_executor& where = device::executor_for(y.home() != nullptr ? y.home() : device::home_of(value));
-    device::run_on(where, device::homes_of(value, y.home()), [&](device::scratch& s) {
+    device::homes others = device::homes_of(value, y.home());
+    device::add_home(others, workspace != nullptr ? of_workspace : nullptr);
+    device::run_on(where, others, [&](device::scratch& s) {
         with_source(y.view(), s, [&](const bindings& b) { where.run(p, b, {workspace, available_bytes}); });
     });
 }

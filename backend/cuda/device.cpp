@@ -65,6 +65,23 @@ bool holds_cluster(CUfunction function, std::int32_t blocks) {
     return driver().cuOccupancyMaxActiveClusters(&count, function, &one.config) == CUDA_SUCCESS && count > 0;
 }
 
+/// The number one of each type, 16 bytes apart.
+struct ones_of_types {
+    alignas(16) std::array<std::byte, 16 * 8> bytes{};
+    ones_of_types() {
+        put(dtype::f16, half(1.0f));
+        put(dtype::bf16, bfloat16(1.0f));
+        put(dtype::f32, 1.0f);
+        put(dtype::f64, 1.0);
+        put(dtype::c64, std::complex<float>(1));
+        put(dtype::c128, std::complex<double>(1));
+    }
+    template <class Number>
+    void put(dtype type, const Number& value) {
+        std::memcpy(bytes.data() + 16 * static_cast<std::size_t>(type), &value, sizeof(value));
+    }
+};
+
 }  // namespace
 
 device_context::device_context(CUcontext context, CUdevice device)
@@ -105,26 +122,23 @@ device_context::device_context(CUcontext context, CUdevice device)
         cuuint64_t keep = ~cuuint64_t{0};
         OTIMES_CUDA_CALL(cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
     }
-    alignas(16) std::array<std::byte, 16 * 8> ones{};
-    const auto put = [&ones](dtype type, const auto& value) {
-        std::memcpy(ones.data() + 16 * static_cast<std::size_t>(type), &value, sizeof(value));
-    };
-    put(dtype::f16, half(1.0f));
-    put(dtype::bf16, bfloat16(1.0f));
-    put(dtype::f32, 1.0f);
-    put(dtype::f64, 1.0);
-    put(dtype::c64, std::complex<float>(1));
-    put(dtype::c128, std::complex<double>(1));
-    OTIMES_CUDA_CALL(cuMemAlloc(&ones_, ones.size()));
+    // Static: a copy that is queued reads it, also where waiting for that fails.
+    static const ones_of_types ones;
+    OTIMES_CUDA_CALL(cuMemAlloc(&ones_, ones.bytes.size()));
     OTIMES_CUDA_CALL(cuStreamCreate(&guard.stream, CU_STREAM_NON_BLOCKING));
-    OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(ones_, ones.data(), ones.size(), guard.stream));
+    OTIMES_CUDA_CALL(cuMemcpyHtoDAsync(ones_, ones.bytes.data(), ones.bytes.size(), guard.stream));
     OTIMES_CUDA_CALL(cuStreamSynchronize(guard.stream));
-    if (description_.cluster_blocks > portable_cluster_blocks) {
-        const std::shared_ptr<const loaded_kernel> any =
-            kernels_.get({"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<float, float>", ""});
-        if (any == nullptr || !holds_cluster(any->function, description_.cluster_blocks)) {
-            description_.cluster_blocks = portable_cluster_blocks;
-        }
+    // A device that no code is for is none: find_gpu() tells why, and make_executor() takes the CPU.
+    std::string why;
+    const std::shared_ptr<const loaded_kernel> any = kernels_.get(
+        {"generic_sliced_multiply.cuh", "otimes::kernels::generic_sliced_multiply<float, float>", ""}, &why);
+    if (any == nullptr) {
+        throw device_error("otimes: no kernel can be had for this GPU: " + why +
+                           ". Compute on otimes::cpu(), as otimes::make_executor() does then.");
+    }
+    if (description_.cluster_blocks > portable_cluster_blocks &&
+        !holds_cluster(any->function, description_.cluster_blocks)) {
+        description_.cluster_blocks = portable_cluster_blocks;
     }
     guard.made = nullptr;
 }

@@ -31,7 +31,9 @@ plan gpu_executor::plan_for(const program& p) const { return make_plan_for(p, {}
 
 plan gpu_executor::make_plan_for(const program& p, const options& wishes) const {
     options decided = wishes;
-    decided.placement = placement::gpu;
+    if (decided.placement == placement::automatic) {
+        decided.placement = placement::gpu;
+    }
     const std::string choice = decided.deterministic ? std::string() : tuned_choice(p);
     if (choice.empty()) {
         return make_plan(p, machine_, decided);
@@ -94,7 +96,8 @@ void gpu_executor::require_no_capture(const char* what) const {
 
 void gpu_executor::synchronize() const {
     const context_scope scope(device_.handle());
-    if (late_.some_wait() && !is_captured(stream_)) {
+    require_no_capture("synchronize() would wait");  // which makes the capture invalid
+    if (late_.some_wait()) {
         give_back_late();
     }
     OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));
@@ -175,16 +178,18 @@ reach gpu_executor::reach_of(const void* address) const {
     return found;
 }
 
-void gpu_executor::require_reach(const prepared_plan& ready, const bindings& b) const {
-    for (const used_operand& o : ready.operands) {
-        const void* const address = b.pointers[static_cast<std::size_t>(o.binding)];
-        if (const reach found = reach_of(address); found != reach::here) {
-            throw device_error(refusal_of(o.role, address, found));
-        }
-        if (!is_aligned(reinterpret_cast<std::uintptr_t>(address), o.element_bytes)) {
-            throw device_error(refusal_of_alignment(o.role, address, o.element_bytes));
-        }
+void gpu_executor::require_operand(const void* address, tensor_role role, std::int64_t element_bytes) const {
+    if (const reach found = reach_of(address); found != reach::here) {
+        throw device_error(refusal_of(role, address, found));
     }
+    if (!is_aligned(reinterpret_cast<std::uintptr_t>(address), element_bytes)) {
+        throw device_error(refusal_of_alignment(role, address, element_bytes));
+    }
+}
+
+void gpu_executor::require_reach(const void* address, tensor_role role, std::int64_t element_bytes) const {
+    const context_scope scope(device_.handle());
+    require_operand(address, role, element_bytes);
 }
 
 void gpu_executor::require_workspace(const void* workspace) const {
@@ -198,7 +203,9 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
                                  const scatter_target* to, const awaited_signal* awaited) const {
     const context_scope scope(device_.handle());
     if (to == nullptr) {  // else Y is in several matrices, whose owner knows who reaches them
-        require_reach(ready, b);
+        for (const used_operand& o : ready.operands) {
+            require_operand(b.pointers[static_cast<std::size_t>(o.binding)], o.role, o.element_bytes);
+        }
     }
     const launch_list& list = ready.list;
     if (workspace.data != nullptr && list.workspace_bytes > 0) {

@@ -118,6 +118,7 @@ public:
                  const std::function<void(const void*)>& read) const override;
     void wait_for(const device_executor& other) const override;
     void require_no_capture(const char* what) const override;
+    void require_reach(const void* address, tensor_role role, std::int64_t element_bytes) const override;
     [[nodiscard]] CUcontext context() const noexcept { return device_.handle(); }
 
 private:
@@ -139,8 +140,8 @@ private:
     };
     /// Whether kernels of this stream reach an address. Cost: some nanoseconds where this thread has seen its page.
     [[nodiscard]] reach reach_of(const void* address) const;
-    /// @throws device_error an operand is where kernels do not reach, or not aligned to its elements
-    void require_reach(const prepared_plan& ready, const bindings& b) const;
+    /// What require_reach does, in the context that is current.
+    void require_operand(const void* address, tensor_role role, std::int64_t element_bytes) const;
     /// The same of a caller's workspace.
     void require_workspace(const void* workspace) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside = false,

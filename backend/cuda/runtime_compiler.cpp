@@ -130,7 +130,8 @@ target_architecture runtime_compiler::architecture_for(int capability) const {
     }
     if (best.capability == 0) {
         throw device_error("otimes: " + version_ + " has no code for compute capability " +
-                           std::to_string(capability / 10) + "." + std::to_string(capability % 10) + ".");
+                           std::to_string(capability / 10) + "." + std::to_string(capability % 10) +
+                           ". Compute on otimes::cpu(), as otimes::make_executor() does then, or on a newer GPU.");
     }
     return best;
 }

@@ -110,6 +110,10 @@ tuning_report gpu_executor::tune(const program& p, const bindings& b, const opti
                 "otimes::tune: X is in host memory; tuning measures kernels, so copy it to a DeviceMatrix first.");
         }
     }
+    if (wishes.placement != placement::automatic && wishes.placement != placement::gpu) {
+        throw unsupported_error(
+            "otimes::tune: it measures plans of one GPU, but options::placement asks for another. Leave it out.");
+    }
     options decided = wishes;
     decided.placement = placement::gpu;
     const std::vector<planning::gpu_choice> choices =

@@ -20,6 +20,7 @@
 // EXPECT: d.asDiagonal() in device memory is of float, double and their complex types
 // EXPECT: this device_map is of const memory
 // EXPECT: a DeviceMatrix holds float, double
+// EXPECT: a device_map is of float, double
 // EXPECT: copying to the host: the host matrix has another scalar type
 // EXPECT: DeviceMatrix::copy_to(host): this is const, or an expression
 #include <vector>
@@ -62,6 +63,7 @@ void use(const Eigen::MatrixXd& X, const DeviceMatrix<double>& dX, const DeviceM
     static_cast<void>(H.asDiagonal());
     otimes::device_map(dX.data(), 2, 2) += dX * K;
     DeviceMatrix<int> integers;
+    static_cast<void>(otimes::device_map(rows.data(), 2, 1));
     static_cast<void>(F.to_host<Eigen::MatrixXd>());
     dX.copy_to(X);
 #else

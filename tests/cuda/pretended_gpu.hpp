@@ -34,7 +34,9 @@ public:
     otimes::plan plan_for(const otimes::program& p) const override { return make_plan_for(p, {}); }
     otimes::plan make_plan_for(const otimes::program& p, const otimes::options& wishes) const override {
         otimes::options decided = wishes;
-        decided.placement = otimes::placement::gpu;
+        if (decided.placement == otimes::placement::automatic) {
+            decided.placement = otimes::placement::gpu;
+        }
         return otimes::make_plan(p, machine_, decided);
     }
     void run(const otimes::plan& p, const otimes::bindings& b, otimes::workspace_view) const override {

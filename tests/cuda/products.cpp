@@ -190,7 +190,8 @@ TEST_CASE_TEMPLATE("one mode between identities: tiles of several tensors" * nee
 TEST_CASE_TEMPLATE("copies, multiples and sums of matrices of any stride and alignment" * needs_gpu(), Scalar, float,
                    double, std::complex<float>, std::complex<double>) {
     using host = matrix<Scalar, 1>;
-    for (const auto& [rows, cols] : {std::pair{37, 64}, std::pair{5, 1003}, std::pair{1, 70001}, std::pair{300, 1}}) {
+    for (const auto& shape : {std::pair{37, 64}, std::pair{5, 1003}, std::pair{1, 70001}, std::pair{300, 1}}) {
+        const int rows = shape.first, cols = shape.second;  // clang++ 14 captures no structured binding
         for (const int offset : {0, 1, 4}) {
             CAPTURE(rows);
             CAPTURE(offset);
@@ -235,7 +236,9 @@ TEST_CASE_TEMPLATE("sums on chip: by the matrix unit, over a cluster, X kept for
     } else {
         cases.push_back({6, {8, 9, 24}});
     }
-    for (const auto& [rows, p] : cases) {
+    for (const auto& one : cases) {
+        const Eigen::Index rows = one.first;
+        const std::vector<Eigen::Index>& p = one.second;
         const shapes size{rows, {p[0], p[1], p[2]}, {p[0], p[1], p[2]}};
         CAPTURE(size.text());
         std::vector<host> f;  // A, B, C, M, N, O

@@ -543,7 +543,8 @@ void check_scaling() {
     const shape_list list = support::is_complex<Scalar> ? shape_list{{5, 2, 1}, {16, 2, 5}}
                                                         : shape_list{{8, 3, 37},  {16, 3, 9},    {32, 3, 5}, {64, 3, 3},
                                                                      {15, 3, 13}, {66, 2, 1501}, {100, 3, 5}};
-    for (const auto& [n, count, cols] : list) {
+    for (const std::array<std::int64_t, 3>& one : list) {
+        const std::int64_t n = one[0], count = one[1], cols = one[2];  // clang++ 14 captures no structured binding
         CAPTURE(n);
         CAPTURE(count);
         shapes s{cols, {}, {}};

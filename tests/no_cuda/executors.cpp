@@ -9,8 +9,11 @@
 
 #include <otimes/cuda.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -136,11 +139,130 @@ TEST_CASE("plan::run and tune take the executor that an assignment takes, and wa
         CHECK(a.waits_before_tuning == 1);
         require(0, 0, 1);
     }
+    SUBCASE("a workspace that is another executor's matrix, which may end behind the run") {
+        REQUIRE(p.workspace_bytes > 0);
+        DeviceMatrix<double> dY(3, 6, a);
+        {
+            DeviceMatrix<double> workspace(p.workspace_bytes, 1, b);
+            p.run(dY, value, workspace);
+        }
+        require(1, 0, 1);
+        otimes::plan without = p;
+        without.workspace_bytes = 0;
+        DeviceMatrix<double> not_used(8, 1, b);
+        without.run(dY, value, not_used);
+        require(1, 0, 0);
+    }
     SUBCASE("another signature is refused, and binds nothing for who comes next") {
         DeviceMatrix<double> dY(3, 6, b);
         CHECK_THROWS_AS(p.run(dY, dX * kron(dB, dA)), otimes::error);
         CHECK(otimes::device::thread_scratch()->bindings.pointers.empty());
     }
+}
+
+TEST_CASE("on(executor, dY) takes all forms of an assignment") {
+    const counting_gpu a;
+    const counting_gpu b;
+    const shapes s{3, {2, 3}, {2, 3}};
+    const auto f = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(3, 6, 1);
+    const Eigen::MatrixXd want = expected_right(X, f);
+    DeviceMatrix<double> dX(X, a), dY(a);
+    const DeviceMatrix<double> dA(f[0], a), dB(f[1], a);
+    const auto K = kron(dA, dB);
+    a.forget();
+    otimes::on(b, dY).noalias() = dX * K;
+    otimes::on(b, dY).noalias() += dX * K;
+    otimes::on(b, dY).noalias() -= dX * K;
+    otimes::on(b, otimes::device_map(dY.data(), 3, 6)).noalias() += dX * K;
+    otimes::on(b, dY) *= 0.5;
+    CHECK(agrees(dY.to_host(), want, s));
+    CHECK_THROWS_AS(otimes::on(b, dX).noalias() = dX * K, otimes::alias_error);
+    otimes::on(b, dX) *= K;
+    CHECK(agrees(dX.to_host(), want, s));
+    CHECK(a.evaluations == 0);
+}
+
+TEST_CASE("what plan::run refuses leaves a destination of another shape as it was") {
+    const pretended_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    const shapes s{5, {2, 3}, {3, 4}};
+    const auto f = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(5, 6, 1), before = random_matrix<Eigen::MatrixXd>(2, 7, 2);
+    const DeviceMatrix<double> dA(f[0]), dB(f[1]), other(X.topRows(3));
+    DeviceMatrix<double> dX(X), dY(before);
+    const auto value = dX * kron(dA, dB);
+    const auto sum = value + 2 * value;
+    const otimes::plan p = otimes::make_plan(value), of_sum = otimes::make_plan(sum);
+    const auto leaves = [](DeviceMatrix<double>& y, const Eigen::MatrixXd& as, const auto& run) {
+        const double* const memory = y.data();
+        CHECK_THROWS_AS(run(), otimes::error);
+        REQUIRE(y.rows() == as.rows());
+        REQUIRE(y.cols() == as.cols());
+        CHECK(y.data() == memory);
+        CHECK(y.to_host() == as);
+    };
+    leaves(dX, X, [&] { p.run(dX, value); });
+    leaves(dX, X, [&] { of_sum.run(dX, sum); });
+    leaves(dY, before, [&] { p.run(dY, other * kron(dA, dB)); });
+    leaves(dY, before, [&] { p.run(dY, sum); });
+    leaves(dY, before, [&] { of_sum.run(dY, value); });
+    leaves(dY, before, [&] { of_sum.run(dY, value + value + value); });
+    otimes::plan demanding = p;
+    demanding.workspace_bytes = 65;
+    leaves(dY, before, [&] { demanding.run(dY, value, gpu.allocate(64), 64); });
+    of_sum.run(dY, sum);
+    CHECK(agrees(dY.to_host(), Eigen::MatrixXd(3 * expected_right(X, f)), s));
+}
+
+TEST_CASE_TEMPLATE("make_plan(dY, expression) plans for the order and the leading stride of dY", Order,
+                   std::integral_constant<int, 0>, std::integral_constant<int, 1>) {
+    const pretended_gpu gpu;
+    const otimes::scoped_executor here(gpu);
+    const shapes s{5, {2, 3}, {3, 4}};
+    const auto f = random_factors<double>(s);
+    const Eigen::MatrixXd X = random_matrix<Eigen::MatrixXd>(5, 6, 1);
+    const Eigen::MatrixXd want = expected_right(X, f);
+    const DeviceMatrix<double> dX(X), dA(f[0]), dB(f[1]), few(X.topRows(3));
+    const auto value = dX * kron(dA, dB);
+    std::vector<double> memory(400, -1.0);
+    const std::int64_t stride = Order::value == 1 ? 13 : 7;
+    const auto map = otimes::device_map<double, Order::value>(memory.data() + 3, 5, 12, stride);
+    for (const int times : {1, 2}) {
+        CAPTURE(times);
+        otimes::make_plan(map, value).run(map, value);
+        CHECK(agrees(map.to_host(), want, s));
+        otimes::make_plan(map, value + value).run(map, value + value);
+        CHECK(agrees(map.to_host(), Eigen::MatrixXd(2 * want), s));
+    }
+    CHECK(std::ranges::count(memory, -1.0) == 400 - 60);  // between the lines nothing is written
+    CHECK_THROWS_WITH_AS(otimes::make_plan<1 - Order::value>(value).run(map, value),
+                         doctest::Contains("make_plan(Y, expression) plans for this destination."),
+                         otimes::unsupported_error);
+    CHECK_THROWS_WITH_AS(static_cast<void>(otimes::make_plan(map, few * kron(dA, dB))),
+                         doctest::Contains("make_plan: Y is 5 x 12 and cannot be resized"), otimes::shape_error);
+    DeviceMatrix<double, Order::value> dY(2, 2);
+    const otimes::plan p = otimes::make_plan(dY, value);
+    CHECK(dY.rows() == 2);
+    CHECK(p == otimes::make_plan<Order::value>(value));
+    p.run(dY, value);
+    CHECK(agrees(dY.to_host(), want, s));
+}
+
+TEST_CASE("a device_map whose last element no address of 64 bits reaches is refused, and not wrapped") {
+    double memory[4] = {};
+    const std::int64_t large = std::int64_t{1} << 61;  // 2^64 bytes: the second line would lie on the first
+    const auto refused = [](const auto& map) {
+        CHECK_THROWS_WITH_AS(map(), doctest::Contains("must lie within 2^63 - 1 bytes"), otimes::shape_error);
+    };
+    refused([&] { return otimes::device_map(memory, 2, 2, large); });
+    refused([&] { return otimes::device_map<double, 1>(memory, 2, 2, large); });
+    refused([&] { return otimes::device_map(memory, 1, 2, large / 2); });
+    refused([&] { return otimes::device_map(memory, large, large); });
+    refused([&] { return otimes::device_map(static_cast<const double*>(memory), 2, 3, large / 2); });
+    CHECK(otimes::device_map(memory, 2, 1, large).outer_stride() == large);
+    CHECK(otimes::device_map(memory, 0, 2, large).size() == 0);
+    CHECK(otimes::device_map(memory, 1, 2, large / 2 - 2).cols() == 2);
 }
 
 TEST_CASE("an object that evaluates while its thread ends") {

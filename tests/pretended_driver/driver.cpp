@@ -401,9 +401,14 @@ CUresult cuDeviceGetName(char* name, int room, CUdevice) {
     std::snprintf(name, static_cast<std::size_t>(room), "pretended GPU");
     return CUDA_SUCCESS;
 }
+static int capability() {
+    const char* const wish = std::getenv("PRETENDED_CAPABILITY");
+    return wish != nullptr ? std::atoi(wish) : 90;
+}
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute what, CUdevice) {
     switch (what) {
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = capability() / 10; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = capability() % 10; break;
         case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; break;
         case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: *value = 50 << 20; break;
         case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 227 * 1024; break;
@@ -845,11 +850,12 @@ nvrtcResult nvrtcGetCUBIN(nvrtcProgram, char* code) {
 nvrtcResult nvrtcGetPTXSize(nvrtcProgram p, std::size_t* bytes) { return nvrtcGetCUBINSize(p, bytes); }
 nvrtcResult nvrtcGetPTX(nvrtcProgram p, char* code) { return nvrtcGetCUBIN(p, code); }
 nvrtcResult nvrtcGetNumSupportedArchs(int* count) {
-    *count = 1;
+    *count = 2;
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetSupportedArchs(int* known) {
-    *known = 90;
+    known[0] = 75;
+    known[1] = 90;
     return NVRTC_SUCCESS;
 }
 

@@ -110,7 +110,7 @@ TEST_CASE("numbers that kernels write to the host are taken when they have come,
     // Not each time: the other thread may get no core within the millisecond.
     const std::vector<double> some{3.5, -2.25};
     bool came = false;
-    for (int turn = 0; turn < 50 && !came; ++turn) {
+    for (int turn = 0; turn < 1000 && !came; ++turn) {
         driver().fail("cuStreamSynchronize", 1, 700, 1);
         came = received(3.5, -2.25, microseconds(20)) == some;
         driver().fail(nullptr, 0, 0, 0);

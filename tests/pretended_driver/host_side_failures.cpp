@@ -114,6 +114,34 @@ TEST_CASE("a graph that was captured with a workspace of the caller runs beside 
     CHECK(driver().device_blocks - blocks <= 1);  // the graph's
 }
 
+TEST_CASE("what waits for the device is refused in a capture, which stays valid") {
+    support::driver cuda;
+    const otimes::device_executor& e = on_new_stream(cuda);
+    const matrix A = whole(2, 2, 1), B = whole(3, 3, 2), X = whole(4, 6, 3);
+    const DeviceMatrix<double> dA(A, e), dB(B, e), dX(X, e);
+    const auto K = kron(dA, dB);
+    DeviceMatrix<double> dY(e);
+    dY = dX * K;
+    const auto is_refused = [&](const auto& wait) {
+        REQUIRE(cuda.begin_capture(e.stream(), 0) == 0);
+        CHECK(holds(refusal(wait), "while the stream is being captured into a graph"));
+        dY = 2 * dX * K;
+        void* graph = nullptr;
+        void* executable = nullptr;
+        REQUIRE(cuda.end_capture(e.stream(), &graph) == 0);
+        dY = 0 * dX;
+        REQUIRE(cuda.instantiate(&executable, graph, 0) == 0);
+        REQUIRE(cuda.graph_launch(executable, e.stream()) == 0);
+        CHECK(dY.to_host() == 2 * X * dense(A, B));
+    };
+    is_refused([&] { e.synchronize(); });
+    is_refused([&] { static_cast<void>(dY.to_host()); });
+    is_refused([&] { static_cast<void>((dX * K).norm()); });
+    is_refused([&] { static_cast<void>(otimes::dot(dX, dX * K)); });
+    is_refused([&] { static_cast<void>(otimes::tune(dX * K)); });
+    is_refused([&] { dY = dX * kron(A, dB); });
+}
+
 TEST_CASE("operands that are not aligned to their elements and workspaces out of reach are refused") {
     using number = std::complex<double>;
     const otimes::device_executor& e = otimes::gpu();
@@ -143,6 +171,44 @@ TEST_CASE("operands that are not aligned to their elements and workspaces out of
     CHECK(holds(refusal([&] { run_in(workspace.data() + 1); }), "is not aligned to 64 bytes"));
     run_in(workspace.data());
     CHECK(dY.to_host() == X * dense(A, B));
+}
+
+TEST_CASE("a destination of another shape is as it was where an operand is refused") {
+    const support::driver cuda;
+    std::vector<double> on_host(1 << 16);  // pages that no device has had
+    const matrix before = whole(2, 2, 4);
+    const DeviceMatrix<double> dA(whole(2, 2, 1)), dB(whole(3, 3, 2)), dX(whole(4, 6, 3));
+    DeviceMatrix<double> dY(before);
+    const auto out_of_reach = otimes::device_map(on_host.data(), 4, 6);
+    const auto K = kron(dA, dB);
+    const auto is_as_before = [&](const auto& assign) {
+        CHECK(holds(refusal(assign), "is in host memory, which this GPU does not reach"));
+        REQUIRE(dY.rows() == 2);
+        CHECK(dY.to_host() == before);
+    };
+    is_as_before([&] { dY = out_of_reach * K; });
+    is_as_before([&] { dY = dX * K + out_of_reach; });
+    is_as_before([&] { dY.noalias() = dX * kron(otimes::device_map(on_host.data(), 2, 3), dB); });
+    is_as_before([&] { otimes::make_plan(dX * K).run(dY, out_of_reach * K); });
+    dY = dX * K;
+    CHECK(dY.rows() == 4);
+}
+
+TEST_CASE("a plan of operands in device memory for another place than one GPU is refused") {
+    const DeviceMatrix<double> dA(whole(2, 2, 1)), dB(whole(3, 3, 2)), dX(whole(4, 6, 3));
+    const auto value = dX * kron(dA, dB);
+    using otimes::placement;
+    for (const placement where : {placement::cpu, placement::gpus}) {
+        const char* const why =
+            where == placement::cpu ? "an operand lies in device memory" : "a plan for several GPUs was asked for";
+        CHECK_THROWS_WITH_AS(static_cast<void>(otimes::make_plan(value, {.placement = where})), doctest::Contains(why),
+                             otimes::unsupported_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(otimes::make_plan(value + value, {.placement = where})),
+                             doctest::Contains(why), otimes::unsupported_error);
+        CHECK_THROWS_WITH_AS(static_cast<void>(otimes::tune(value, {.placement = where})),
+                             doctest::Contains("options::placement asks for another"), otimes::unsupported_error);
+    }
+    CHECK(otimes::make_plan(value, {.placement = placement::gpu}) == otimes::make_plan(value));
 }
 
 TEST_CASE("generic kernels in the place of compiled ones keep the workspace limit of the plan, or are refused") {

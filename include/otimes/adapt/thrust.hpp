@@ -12,6 +12,9 @@
 
 #include <otimes/cuda.hpp>
 
+struct __half;         // of cuda_fp16.h
+struct __nv_bfloat16;  // of cuda_bf16.h
+
 namespace otimes {
 
 namespace device {
@@ -25,7 +28,8 @@ inline void require_elements(std::int64_t rows, std::int64_t cols, std::int64_t 
     }
 }
 
-/// The scalar as whose matrix a vector's elements are taken: thrust::complex has the layout of std::complex.
+/// The scalar as whose matrix a vector's elements are taken: thrust::complex has the layout of std::complex, and CUDA's numbers of 16 bits
+/// have that of otimes::half and otimes::bfloat16.
 template <class Element>
 struct scalar_of_element {
     using type = Element;
@@ -33,6 +37,14 @@ struct scalar_of_element {
 template <class Real>
 struct scalar_of_element<thrust::complex<Real>> {
     using type = std::complex<Real>;
+};
+template <>
+struct scalar_of_element<__half> {
+    using type = half;
+};
+template <>
+struct scalar_of_element<__nv_bfloat16> {
+    using type = bfloat16;
 };
 template <class Element>
 using scalar_of_element_t = typename scalar_of_element<Element>::type;

@@ -198,6 +198,18 @@ constexpr void refuse_another_scalar() {
                   "type of the expression; a real Y takes no complex one, and there is no conversion on the device.");
 }
 
+/// Y (op)= expression where `Destination`, Y's type, is of the other memory.
+template <class Destination>
+constexpr void refuse_other_memory() {
+    static_assert(is_matrix<Destination> || always_false<Destination>,
+                  "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "
+                  "Y += (dX * K).to_host(), or take a DeviceMatrix for Y.");
+    static_assert(
+        !is_matrix<Destination>,
+        "otimes: X is in host memory and Y in device memory; X and Y must share a memory space. Copy X first: "
+        "otimes::DeviceMatrix<Scalar> dX(X).");
+}
+
 template <class Value>
 void require_shape(const Value& value, std::int64_t rows, std::int64_t cols, const char* what) {
     if (value.rows() != rows || value.cols() != cols) {
@@ -236,6 +248,18 @@ public:
     template <value_of<Scalar> Value>
     void operator-=(const Value& value) const {
         run(value, true, -Scalar(1), false);
+    }
+    template <host_matrix Matrix>
+    void operator=(const Matrix&) const {
+        refuse_other_memory<bare<Destination>>();
+    }
+    template <host_matrix Matrix>
+    void operator+=(const Matrix&) const {
+        refuse_other_memory<bare<Destination>>();
+    }
+    template <host_matrix Matrix>
+    void operator-=(const Matrix&) const {
+        refuse_other_memory<bare<Destination>>();
     }
     template <class Matrix>
     requires is_matrix<Matrix>

@@ -66,6 +66,8 @@ public:
 
     /// @throws device_error where the stream is being captured into a graph, for what cannot be part of one.
     virtual void require_no_capture(const char* /*what*/) const {}
+    /// @throws device_error an operand's address is where kernels of this executor do not reach, or not aligned to its elements
+    virtual void require_reach(const void* /*address*/, tensor_role /*role*/, std::int64_t /*element_bytes*/) const {}
 
     /// @name For matrices.
     /// @{

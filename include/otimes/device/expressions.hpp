@@ -34,7 +34,7 @@ public:
         return eval().template to_host<Host>();
     }
     /// A host matrix cannot be assigned from device memory by accident.
-    template <host_matrix Matrix>
+    template <assigned_host_matrix Matrix>
     operator Matrix() const {
         static_assert(always_false<Matrix>,
                       "otimes: X is in device memory and Y in host memory; X and Y must share a memory space. Write "
@@ -124,25 +124,41 @@ public:
 
     /// May evaluation read memory of `written`?
     [[nodiscard]] bool reads(const matrix_view& written) const {
-        const auto meets = [&](const leaf& f) {
-            const auto bytes =
-                static_cast<std::int64_t>(f.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
-            return f.space() == memory_space::device && !f.is_identity() &&
-                   overlap(memory_of(f.view(), bytes), memory_of(written, static_cast<std::int64_t>(sizeof(Scalar))));
-        };
-        bool any = meets(node_.x);
-        for (const factor_list* const list : {&node_.left, &node_.right}) {
-            for (const leaf& f : *list) {
-                any = any || meets(f);
+        return any_operand([&](const leaf& f, tensor_role, std::int64_t bytes) {
+            return overlap(memory_of(f.view(), bytes), memory_of(written, static_cast<std::int64_t>(sizeof(Scalar))));
+        });
+    }
+    /// @throws device_error a matrix in device memory is where kernels of that executor do not reach
+    void require_reach(const device_executor& where) const {
+        static_cast<void>(any_operand([&](const leaf& f, tensor_role role, std::int64_t bytes) {
+            if (f.is_dense() && f.rows() != 0 && f.cols() != 0) {
+                where.require_reach(f.view().data, role, bytes);
             }
-        }
-        return any;
+            return false;
+        }));
     }
 
     product_node<Scalar>& edit() noexcept { return node_; }
     device::homes& edit_homes() noexcept { return homes_; }
 
 private:
+    /// Is `what(matrix, role, bytes of an element)` true for one in device memory?
+    template <class What>
+    [[nodiscard]] bool any_operand(const What& what) const {
+        const auto is_one = [&](const leaf& f, tensor_role role) {
+            const auto bytes =
+                static_cast<std::int64_t>(f.real_elements() ? sizeof(detail::real_of<Scalar>) : sizeof(Scalar));
+            return f.space() == memory_space::device && !f.is_identity() && what(f, role, bytes);
+        };
+        bool any = is_one(node_.x, tensor_role::input);
+        for (const factor_list* const list : {&node_.left, &node_.right}) {
+            for (const leaf& f : *list) {
+                any = any || is_one(f, tensor_role::factor);
+            }
+        }
+        return any;
+    }
+
     product_node<Scalar> node_;
     device::homes homes_;
 };
@@ -221,6 +237,11 @@ public:
             }
         }
         return false;
+    }
+    void require_reach(const device_executor& where) const {
+        for (const term& t : terms_) {
+            t.require_reach(where);
+        }
     }
 
 private:

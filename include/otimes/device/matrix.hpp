@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <otimes/device/evaluate.hpp>
+#include <otimes/program/checked.hpp>
 #include <otimes/program/half.hpp>
 
 namespace otimes {
@@ -24,16 +25,25 @@ class mapped {
 public:
     using Scalar = std::remove_const_t<Element>;
     static constexpr bool IsRowMajor = Order == 1;
+    static_assert(dtype_of<Scalar>() != dtype::other,
+                  "otimes: a device_map is of float, double, their complex types, otimes::half or otimes::bfloat16. "
+                  "CUDA's own types of these have the same layout: cast the pointer.");
+    static_assert(Order == 0 || Order == 1, "otimes: the order of a device_map is 0 (column-major) or 1 (row-major).");
 
     /// @pre data is device memory of the executor's device; outer_stride >= the inner extent, in elements.
     mapped(Element* data, std::int64_t rows, std::int64_t cols, std::int64_t outer_stride)
         : data_(data), rows_(rows), cols_(cols), outer_stride_(outer_stride) {
         const std::int64_t inner = IsRowMajor ? cols : rows;
-        if (rows < 0 || cols < 0 || outer_stride < inner) {
+        const std::int64_t lines = IsRowMajor ? rows : cols;
+        std::int64_t end = 0;
+        if (rows < 0 || cols < 0 || outer_stride < inner ||
+            (inner > 0 && lines > 0 &&
+             (!checked_multiply(lines - 1, outer_stride, end) || !checked_add(end, inner, end) ||
+              !checked_multiply(end, static_cast<std::int64_t>(sizeof(Scalar)), end)))) {
             throw shape_error("otimes: device_map: " + detail::shape_text(rows, cols) + " with an outer stride of " +
                               std::to_string(outer_stride) +
-                              "; the extents must not be negative and the stride at least " + std::to_string(inner) +
-                              ".");
+                              "; the extents must not be negative, the stride at least " + std::to_string(inner) +
+                              ", and the last element must lie within 2^63 - 1 bytes.");
         }
     }
 
@@ -130,6 +140,11 @@ public:
     template <device::value_of_another<ScalarType> Other>
     const DeviceMap& operator-=(const Other&) const {
         device::refuse_another_scalar<Other>();
+        return *this;
+    }
+    template <device::host_matrix Matrix>
+    const DeviceMap& operator=(const Matrix&) const {
+        device::refuse_other_memory<DeviceMap>();
         return *this;
     }
     /// Promises that Y overlaps no operand. @throws alias_error when it does.
@@ -371,7 +386,7 @@ public:
         return host;
     }
     /// Waiting for the device is not done by accident.
-    template <device::host_matrix Host>
+    template <device::assigned_host_matrix Host>
     operator Host() const {
         static_assert(device::always_false<Host>,
                       "otimes: a matrix in device memory does not turn into one in host memory by itself. Write Y = "
@@ -421,10 +436,14 @@ public:
         cols_ = cols;
     }
     /// The shape of an expression, in memory of the executor that evaluates it where this has none yet.
+    /// @throws device_error as its evaluation would for where its operands are, before the elements are lost
     template <class Value>
     void take_shape(const Value& value) {
         if (home_ == nullptr) {
             home_ = &device::executor_for(device::home_of(value));
+        }
+        if (data_ != nullptr && (rows_ != value.rows() || cols_ != value.cols())) {
+            value.require_reach(device::executor_for(home_));
         }
         resize(value.rows(), value.cols());
     }

@@ -5,6 +5,7 @@
 /// Part of cuda.hpp, which programs include.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
 
@@ -37,6 +38,12 @@ template <class One, class Other>
 concept no_term_beside = summand<One> &&(number<Other> || on_host<Other> || detail::identity_like<Other>);
 template <class First, class Second>
 concept refused_sum = no_term_beside<First, Second> || no_term_beside<Second, First>;
+
+/// One is in host memory, the other in device memory.
+template <class Destination, class Value>
+concept apart = (is_matrix<Destination> && on_host<Value>) ||
+                (summand<Value> && !any_device_operand<Destination> &&
+                 (on_host<Destination> || requires(const Destination& promise) { promise.expression().noalias(); }));
 
 template <class First, class Second>
 concept refused_quotient = (any_expression<First> &&
@@ -137,6 +144,12 @@ requires(device::is_matrix<device::bare<Destination>>&& device::any_operator<Kro
                                                                                                     const Kron&) {
     static_cast<void>(device::refuse_matrix<typename Kron::Scalar>::order);
 }
+template <class Destination, class Value>
+requires device::apart<device::bare<Destination>, Value>
+void operator+=(Destination&&, const Value&) { device::refuse_other_memory<device::bare<Destination>>(); }
+template <class Destination, class Value>
+requires device::apart<device::bare<Destination>, Value>
+void operator-=(Destination&&, const Value&) { device::refuse_other_memory<device::bare<Destination>>(); }
 /// @}
 
 /// @name Functions.
@@ -150,6 +163,12 @@ template <class First, class... Rest>
 requires(device::any_operator<First> || device::is_matrix<First>) plan make_plan(const First&, const Rest&...) {
     device::refuse_plan<First>();
     return {};
+}
+template <class Destination, class Value>
+requires(!device::is_matrix<device::bare<Destination>> &&
+         (device::is_product<Value> || device::is_sum<Value>)) void run_bound_plan(const plan&, Destination&,
+                                                                                   const Value&, void*, std::int64_t) {
+    device::refuse_other_memory<device::bare<Destination>>();
 }
 template <class First, class Second>
 requires((device::any_operator<First> && device::any_expression<Second>) ||

@@ -118,6 +118,11 @@ concept host_matrix =
     m.cols();
     m.eval();
 };
+/// The same without the base classes of Eigen's views, for which assigning to a view looks, too: one of all these is what is assigned to.
+template <class Type>
+concept assigned_host_matrix = host_matrix<Type> && !requires(const Type& m) {
+    requires !std::is_same_v<bare<decltype(m.derived())>, Type>;
+};
 /// Of a matrix that is copied into a new one of type `Host`. @param call for the message. @throws shape_error a type of fixed extents, or of at
 /// most so many rows and columns, that has no such shape
 template <class Host>

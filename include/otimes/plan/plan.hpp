@@ -243,7 +243,14 @@ struct plan {
             static_cast<std::int64_t>(workspace.size()) * static_cast<std::int64_t>(sizeof(*workspace.data()));
         static std::byte none;  // where an empty container is too small, too
         void* const data = available > 0 ? static_cast<void*>(workspace.data()) : &none;
-        run_bound_plan(*this, destination, expression, workspace_bytes > 0 ? data : nullptr, available);
+        void* const taken = workspace_bytes > 0 ? data : nullptr;
+        if constexpr (requires {
+                          run_bound_plan(*this, destination, expression, taken, available, workspace.home());
+                      }) {
+            run_bound_plan(*this, destination, expression, taken, available, workspace.home());
+        } else {
+            run_bound_plan(*this, destination, expression, taken, available);
+        }
     }
 };
 

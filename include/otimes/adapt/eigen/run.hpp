@@ -151,7 +151,7 @@ void run_bound_plan(const plan& p, Destination& destination, const lazy<Node>& e
                     std::int64_t available_bytes) {
     using scalar = typename Node::scalar_type;
     static_assert(eigen::dense<Destination> && eigen::has_direct_access<eigen::bare<Destination>>,
-                  "otimes: plan::run writes to a matrix, Map, Block or Ref.");
+                  "otimes: plan::run writes to a matrix, Map, Block or Ref in host memory, where X is.");
     static_assert(eigen::has_writable_elements<Destination>,
                   "otimes: plan::run(Y, expression): Y, or what it is a view of, is const and cannot be written.");
     static_assert(std::is_same_v<eigen::scalar_of<Destination>, scalar>,

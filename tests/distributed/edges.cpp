@@ -236,7 +236,8 @@ TEST_CASE("a placement where no rank is gets refused") {
         }
         CHECK(make_plan(x * K, {.placement = otimes::placement::cpu}).stages == make_plan(x * K).stages);
     }
-    otimes::distributed_problem on_gpus{.space = otimes::memory_space::device};
+    otimes::distributed_problem on_gpus;
+    on_gpus.space = otimes::memory_space::device;
     on_gpus.wishes.placement = otimes::placement::cpu;
     CHECK(has(thrown([&] { otimes::planning::check_problem(on_gpus); }), "here on GPUs, but options::placement asks"));
     on_gpus.wishes.placement = otimes::placement::gpus;

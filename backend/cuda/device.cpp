@@ -273,13 +273,19 @@ std::optional<pinned_blocks::block> pinned_blocks::taken_from_free(const Conditi
 
 pinned_blocks::block pinned_blocks::take(std::size_t bytes, CUstream stream) {
     constexpr std::ptrdiff_t most_in_flight = 16;  // of a stream
-    const beside_captures waiting;  // another thread may capture a stream that has nothing to do with this one
     const auto large_enough = [&](const block& b) { return b.bytes >= bytes; };
     const auto same_stream = [&](const block& b) { return large_enough(b) && b.stream == stream; };
     std::unique_lock lock(mutex_);
-    if (std::optional<block> idle = taken_from_free(
-            [&](const block& b) { return large_enough(b) && driver().cuEventQuery(b.done) == CUDA_SUCCESS; })) {
+    std::optional<block> idle = taken_from_free([&](const block& b) { return large_enough(b) && b.idle; });
+    std::optional<beside_captures> waiting;
+    if (!idle) {
+        waiting.emplace();  // another thread may capture a stream that has nothing to do with this one
+        idle = taken_from_free(
+            [&](const block& b) { return large_enough(b) && driver().cuEventQuery(b.done) == CUDA_SUCCESS; });
+    }
+    if (idle) {
         idle->stream = stream;
+        idle->idle = false;
         return *idle;
     }
     std::optional<block> busy;
@@ -367,6 +373,7 @@ void lanes_pool::give_back(const stream_lanes& used) {
 
 held_block::~held_block() {
     try {
+        block_.idle = idle_;
         if (!idle_ && driver().cuEventRecord(block_.done, stream_) != CUDA_SUCCESS) {
             check(driver().cuStreamSynchronize(stream_), "cuStreamSynchronize");
         }

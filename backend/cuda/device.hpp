@@ -32,6 +32,7 @@ public:
         std::size_t bytes = 0;
         CUevent done = nullptr;
         CUstream stream = nullptr;  ///< that it was used on last; perhaps there is none of that name any more
+        bool idle = false;          ///< nothing uses it, whatever its event says: there is nothing to ask the driver
     };
     pinned_blocks() = default;
     pinned_blocks(const pinned_blocks&) = delete;

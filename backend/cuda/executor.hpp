@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,15 @@ struct prepared_launch {
     bool clustered = false;  ///< in clusters
     unsigned half_grid = 1;  ///< that leaves room for about as many blocks of something else
     argument_block arguments;
+    /// Of what adds up the sums that the launch in front leaves, to a number: the sums of so many blocks, where they are, and where the number goes.
+    struct finished_sums {
+        memory_reference sums;
+        memory_reference number;
+        int count = 0;
+        dtype type = dtype::f64;
+        std::int32_t scalar = -1;
+    };
+    std::optional<finished_sums> finishes;  ///< where the host may do that instead (receipt.hpp)
     std::int32_t pass = -1;
     std::string trace;  ///< "fused_trailing<...>, source: cache"
 };
@@ -144,6 +154,8 @@ private:
     void require_operand(const void* address, tensor_role role, std::int64_t element_bytes) const;
     /// The same of a caller's workspace.
     void require_workspace(const void* workspace) const;
+    /// Where kernels leave sums for the host, nullptr: in device memory, and a kernel adds them up.
+    [[nodiscard]] std::byte* take_sums(const prepared_launch::finished_sums& finishes, const bindings& b) const;
     void run_on_device(const prepared_plan& ready, const bindings& b, workspace_view workspace, bool beside = false,
                        const scatter_target* to = nullptr, const awaited_signal* awaited = nullptr) const;
     /// The caller's workspace is not used: it was planned for the strides in host memory.

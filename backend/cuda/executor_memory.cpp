@@ -3,7 +3,6 @@
 #include "executor.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -12,34 +11,9 @@
 #include <otimes/program/errors.hpp>
 
 #include "../core/host_copy.hpp"
+#include "receipt.hpp"
 
 namespace otimes::backend {
-
-namespace {
-
-// In each word of what kernels are to write. A number that has it is waited for as if it had not come: correct, and slow.
-constexpr std::uint32_t not_yet_written = 0x7fa5c3d1u;
-
-// True when all words have been written within the time, which a fault of the GPU does not let them.
-bool come_within(std::span<std::uint32_t> words, std::chrono::steady_clock::duration time) {
-    const auto end = std::chrono::steady_clock::now() + time;
-    while (!words.empty()) {
-        for (int look = 0; look < 64; ++look) {
-            if (std::atomic_ref(words.back()).load(std::memory_order_acquire) != not_yet_written) {
-                words = words.first(words.size() - 1);
-                if (words.empty()) {
-                    return true;
-                }
-            }
-        }
-        if (std::chrono::steady_clock::now() > end) {
-            return false;
-        }
-    }
-    return true;
-}
-
-}  // namespace
 
 gpu_executor::~gpu_executor() {
     const driver_functions* const f = find_driver();
@@ -231,15 +205,24 @@ void gpu_executor::download(const host_tensor& to, const void* from) const {
 // for a while, which takes 2 us less than the driver's own wait (H200).
 void gpu_executor::receive(std::int64_t bytes, const std::function<std::int64_t(void*)>& queue,
                            const std::function<void(const void*)>& read) const {
+    constexpr std::size_t most_sums = std::size_t{32}
+                                      << 10;  // bytes: to look at more takes the host as long as a kernel takes
     const context_scope scope(device_.handle());
-    held_block shared(device_.pinned(), stream_,
-                      static_cast<std::size_t>(bytes));  // where this fails kernels may still write
-    const std::span<std::uint32_t> words(reinterpret_cast<std::uint32_t*>(shared.get().data),
-                                         static_cast<std::size_t>(bytes) / sizeof(std::uint32_t));
-    std::ranges::fill(words, not_yet_written);
-    const auto written = static_cast<std::size_t>(queue(shared.get().data)) / sizeof(std::uint32_t);
-    if (!device_.waits_awake() || !come_within(words.first(written), std::chrono::milliseconds(1))) {
+    const auto aligned = (static_cast<std::size_t>(bytes) + 15) / 16 * 16;
+    held_block shared(device_.pinned(), stream_, aligned + most_sums);  // where this fails kernels may still write
+    const std::span<std::byte> numbers(shared.get().data, static_cast<std::size_t>(bytes));
+    awaited_numbers awaited(numbers);
+    receipt sums(*this, numbers, {shared.get().data + aligned, most_sums});
+    awaited.keep(static_cast<std::size_t>(queue(shared.get().data)));
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+    bool come = device_.waits_awake() && sums.come_until(end);
+    if (come) {
+        sums.write_totals();
+        come = awaited.come_until(end);
+    }
+    if (!come) {
         OTIMES_CUDA_CALL(cuStreamSynchronize(stream_));
+        sums.write_totals();
     }
     shared.set_idle();
     read(shared.get().data);

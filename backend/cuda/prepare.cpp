@@ -304,6 +304,31 @@ block_counts size_launch(const launch& l, const kernel_request& request, const l
     return {blocks, blocks};
 }
 
+/// Of a launch that adds up, alone, what the one before it leaves: sums as many as that has blocks, so that nobody waits for zeros, and the host may do it.
+/// @param prepared up to that launch
+void let_host_finish(const std::vector<launch>& launches, const launch& finish,
+                     std::vector<prepared_launch>& prepared) {
+    if (launches.size() < 2 || &finish != &launches.back() || prepared.size() != launches.size()) {
+        return;
+    }
+    const auto leaves = [&finish](const launch& l) {
+        return std::ranges::any_of(std::array{l.sums_or_diagonal, l.y}, [&finish](const memory_reference& at) {
+            return at.where == finish.x.where && at.offset_bytes == finish.x.offset_bytes;
+        });
+    };
+    launch summing = launches[launches.size() - 2];
+    if (!leaves(summing) || std::ranges::count_if(launches, leaves) != 1 || summing.dot.blocks != finish.dot.blocks ||
+        finish.add) {
+        return;
+    }
+    const int count = std::min(summing.dot.blocks, static_cast<int>(prepared[prepared.size() - 2].grid));
+    launch fewer = finish;
+    summing.dot.blocks = fewer.dot.blocks = count;
+    prepared[prepared.size() - 2].arguments = make_arguments(summing);
+    prepared.back().arguments = make_arguments(fewer);
+    prepared.back().finishes = prepared_launch::finished_sums{finish.x, finish.y, count, finish.type, finish.scalar};
+}
+
 /// "pass 1: fused_trailing<...>, grid 132 x 256, 65536 bytes shared, source: cache"
 std::string trace_of(const launch& l, const kernel_request& request, const loaded_kernel& kernel,
                      const prepared_launch& ready) {
@@ -437,6 +462,9 @@ std::vector<prepared_launch> gpu_executor::prepare(const std::vector<launch>& la
         ready.half_grid = l.dot.blocks > 1 ? ready.grid : grid_of(std::max(resident / 2 / sharing * sharing, least));
         ready.trace = trace_of(l, request, *kernel, ready);
         result.push_back(std::move(ready));
+        if (l.kind == launch_kind::finish_dot) {
+            let_host_finish(launches, l, result);
+        }
     }
     return result;
 }

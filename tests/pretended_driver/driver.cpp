@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "kernels/host_device.hpp"
 
 #include <diagonal_scale.cuh>
+#include <dot_product.cuh>
 #include <generic_sliced_multiply.cuh>
 #include <scaled_copy.cuh>
 #include <sparse_multiply.cuh>
@@ -325,6 +327,23 @@ void multiply_sparse(const otimes::kernels::sparse_multiply_arguments<double, do
     }
 }
 
+/// Block b takes element b and every so many blocks-th one behind it, and writes its sum once.
+void sum_products(const otimes::kernels::dot_arguments<double, double>& a, unsigned blocks) {
+    std::vector<double> sums(blocks);
+    for (long l = 0; l < a.lines; ++l) {
+        for (long i = 0; i < a.count; ++i) {
+            const double x = a.x[l * a.x_line_stride + i * a.x_stride], y = a.y[l * a.y_line_stride + i * a.y_stride];
+            sums[static_cast<std::size_t>(l * a.count + i) % blocks] += a.distance ? (x - y) * (x - y) : x * y;
+        }
+    }
+    std::ranges::copy(sums, a.sums);
+}
+
+void add_up(const otimes::kernels::finish_arguments<double, double>& a) {
+    const double sum = a.alpha * std::accumulate(a.sums, a.sums + a.count, 0.0);
+    *a.result = a.beta == 0 ? sum : sum + a.beta * *a.result;
+}
+
 struct function {
     std::string name;
 };
@@ -334,7 +353,7 @@ work launch_of(void** parameters, const Run& run) {
     return [arguments = *static_cast<Arguments*>(parameters[0]), run] { run(arguments); };
 }
 
-work launch_of(const std::string& name, void** parameters) {
+work launch_of(const std::string& name, unsigned blocks, void** parameters) {
     using namespace otimes::kernels;
     const bool doubles = name.find("<double, double>") != std::string::npos;
     const bool floats = name.find("<float, float>") != std::string::npos;
@@ -356,6 +375,13 @@ work launch_of(const std::string& name, void** parameters) {
     if ((name.find("sparse_multiply") != std::string::npos || name.find("sparse_tiles") != std::string::npos) &&
         doubles) {
         return launch_of<sparse_multiply_arguments<double, double>>(parameters, multiply_sparse);
+    }
+    if (name.find("partial_dots") != std::string::npos && doubles) {
+        return launch_of<dot_arguments<double, double>>(parameters,
+                                                        [blocks](const auto& a) { sum_products(a, blocks); });
+    }
+    if (name.find("finish_dot") != std::string::npos && doubles) {
+        return launch_of<finish_arguments<double, double>>(parameters, add_up);
     }
     return nullptr;
 }
@@ -732,7 +758,8 @@ CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char* name) {
     const std::string text(name);
     if (!control.knows_all && text.find("generic_sliced_multiply") == std::string::npos &&
         text.find("scaled_copy") == std::string::npos && text.find("diagonal_scale") == std::string::npos &&
-        text.find("sparse_multiply") == std::string::npos && text.find("sparse_tiles") == std::string::npos) {
+        text.find("sparse_multiply") == std::string::npos && text.find("sparse_tiles") == std::string::npos &&
+        text.find("partial_dots") == std::string::npos && text.find("finish_dot") == std::string::npos) {
         return CUDA_ERROR_NOT_FOUND;
     }
     *f = reinterpret_cast<CUfunction>(new function{text});
@@ -762,7 +789,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned blocks, unsigned, unsigned, unsig
     ENTER()
     ++control.launches;
     control.last_grid = blocks;
-    work w = launch_of(reinterpret_cast<function*>(f)->name, parameters);
+    work w = launch_of(reinterpret_cast<function*>(f)->name, blocks, parameters);
     if (!w && !control.knows_all) return CUDA_ERROR_NOT_SUPPORTED;
     return queue(s, [w = std::move(w)] {
         if (w) {

@@ -34,7 +34,7 @@ cuda=$root/backend/cuda
 compile "$@" -w -O0 $sanitized "-I$root" "-I$root/tests" "-I$root/include" "-I$root/backend" "-I$cuda" \
     "$root/tests/support/main.cpp" "$root"/tests/pretended_driver/host_side*.cpp "$cuda/driver.cpp" "$cuda/kernel_store.cpp" \
     "$cuda/device.cpp" "$cuda/executor.cpp" "$cuda/executor_memory.cpp" "$cuda/prepare.cpp" "$cuda/process_executors.cpp" \
-    "$cuda/streaming.cpp" "$cuda/tuning.cpp" "$cuda/runtime_compiler.cpp" \
+    "$cuda/receipt.cpp" "$cuda/streaming.cpp" "$cuda/tuning.cpp" "$cuda/runtime_compiler.cpp" \
     "$root/backend/make_executor.cpp" "$root"/backend/core/*.cpp "$work/kernel_sources.cpp" -o "$work/tests" -ldl -pthread
 
 # Nothing is told of what lives as long as the process.

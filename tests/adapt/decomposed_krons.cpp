@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <Eigen/Dense>
+#include <Eigen/SparseCore>
 
 #include <otimes/algebra.hpp>
 
@@ -587,6 +588,40 @@ TEST_CASE("values of more factors than fit are refused before anything is multip
     CHECK_THROWS_AS(static_cast<void>(K.singularValues()), std::bad_alloc);
     CHECK_THROWS_AS(otimes::kron_svd<double>{K}, std::bad_alloc);
     CHECK_THROWS_AS(otimes::kron_self_adjoint_eigen<double>{K}, std::bad_alloc);
+}
+
+TEST_CASE_TEMPLATE("the triangles of a kron's LU decomposition are krons of its factors'", Scalar,
+                   OTIMES_REAL_AND_COMPLEX(double)) {
+    const auto A = random<matrix<Scalar>>(5, 5, 1), B = random<matrix<Scalar>>(3, 3, 2);
+    const matrix<Scalar> one = matrix<Scalar>::Constant(1, 1, Scalar(-3));
+    const vector<Scalar> d = vector<Scalar>::LinSpaced(2, Scalar(-1), Scalar(3));
+    Eigen::PermutationMatrix<Eigen::Dynamic> P(3);
+    P.indices() << 1, 2, 0;
+    Eigen::SparseMatrix<Scalar> sparse(2, 2);
+    sparse.insert(0, 1) = Scalar(2);
+    sparse.insert(1, 0) = Scalar(5);
+    const auto check = [](const auto& K) {
+        const otimes::kron_lu<Scalar> lu(K);
+        const matrix<Scalar> k = K.toDenseMatrix(), p = lu.permutationP().toDenseMatrix(),
+                             l = lu.matrixL().toDenseMatrix(), u = lu.matrixU().toDenseMatrix();
+        CHECK((p * p.transpose()).isIdentity(0));
+        CHECK(p.cwiseProduct(p) == p);
+        CHECK(l.isLowerTriangular(0));
+        CHECK(l.diagonal() == vector<Scalar>::Ones(l.rows()));
+        CHECK(u.isUpperTriangular(0));
+        CHECK(near(matrix<Scalar>(l * u), matrix<Scalar>(p * k)));
+    };
+    check(Scalar(0.5) * kron(A, d.asDiagonal(), B));
+    check(kron(P, B, one));
+    check(Scalar(2) * kron(P.transpose(), A));
+    check(kron(sparse, otimes::identity(2), A.template triangularView<Eigen::Lower>()));
+    check(kron(matrix<Scalar>(A.transpose())).transpose());
+    check(kron(matrix<Scalar>(0, 0), B));
+    // Factors at both ends of the range.
+    const matrix<Scalar> large = A * Scalar(1e300), small = B * Scalar(1e-300);
+    check(kron(large, small));
+    const otimes::kron_lu<Scalar> of_large(kron(large, small));
+    CHECK(of_large.permutationP().factor_count() == 2);
 }
 
 TEST_CASE_TEMPLATE("what decompositions know beside solving", Scalar, OTIMES_REAL_AND_COMPLEX(double)) {

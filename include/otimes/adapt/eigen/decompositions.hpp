@@ -257,7 +257,7 @@ private:
     mutable std::vector<entry> kept_;
 };
 
-/// LU decompositions of the factors of a kron with square factors: solve, inverse, determinant. Made once, used often; `solve`
+/// LU decompositions of the factors of a kron with square factors, P K = L U: solve, inverse, determinant. Made once, used often; `solve`
 /// then costs one application of K, and two more for each of at most two steps of refinement.
 template <class ScalarType>
 class kron_lu {
@@ -270,16 +270,26 @@ public:
     explicit kron_lu(const kron_expr<Scalar>& k) : alpha_(k.node().alpha()) {
         eigen::require_square_factors(k, "LU decomposition", "For least squares use pseudoInverse().");
         eigen::require_finite_scalar(k, "LU decomposition");
-        inverted_ = eigen::inverted_kron<Scalar>(k, eigen::inverted_kron<Scalar>::kind::inverse, "inverse");
+        eigen::lu_of_factors<Scalar> triangles;
+        inverted_ = eigen::inverted_kron<Scalar>(k, eigen::inverted_kron<Scalar>::kind::inverse, "inverse", &triangles);
         if (alpha_ == Scalar(0) && k.rows() != 0) {
             eigen::throw_zero_scalar("LU decomposition of " + eigen::shape_of(k));
         }
+        const detail::scaled_number<Scalar> one(Scalar(1));
+        permutation_ = triangles.permutation.take(one);
+        lower_ = triangles.lower.take(one);
+        upper_ = triangles.upper.take(detail::scaled_number<Scalar>(alpha_));
     }
 
     [[nodiscard]] Eigen::Index rows() const { return eigen::index_of(inverse().rows()); }
     [[nodiscard]] Eigen::Index cols() const { return rows(); }
     /// Always Eigen::Success: what cannot be decomposed throws.
     [[nodiscard]] Eigen::ComputationInfo info() const noexcept { return Eigen::Success; }
+    /// P, L and U with P K = L U: krons of the factors' permutations, of their lower triangles with ones on the diagonals, and of their upper ones, with the
+    /// scalar of K in U. (Partial pivoting factor by factor: P is not what it would choose for the whole of K.)
+    [[nodiscard]] const kron_expr<Scalar>& permutationP() const noexcept { return permutation_; }
+    [[nodiscard]] const kron_expr<Scalar>& matrixL() const noexcept { return lower_; }
+    [[nodiscard]] const kron_expr<Scalar>& matrixU() const noexcept { return upper_; }
     /// kron of the factors' inverses.
     [[nodiscard]] const kron_expr<Scalar>& inverse() const noexcept { return inverted_.inverse(); }
     /// An estimate of the reciprocal of the condition number: the product of the factors'.
@@ -316,6 +326,9 @@ public:
 private:
     Scalar alpha_;
     eigen::inverted_kron<Scalar> inverted_;
+    kron_expr<Scalar> permutation_;
+    kron_expr<Scalar> lower_;
+    kron_expr<Scalar> upper_;
     device_copies kept_;
 };
 

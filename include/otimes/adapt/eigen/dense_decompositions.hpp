@@ -49,9 +49,10 @@ struct dense_decompositions {
         real rcond = real(0);  ///< an estimate of the reciprocal condition number; 0 where a pivot is 0 or NaN
         real sign = real(1);   ///< of the permutation
     };
-    /// A = P^T L U of order n > 0. `diagonal`: of U, n elements, or null; `inverse`: of A, or null; `b`, n x columns, becomes A^-1 B.
+    /// P A = L U of order n > 0. `diagonal`: of U, n elements, or null; `inverse`: of A, or null; `b`, n x columns, becomes A^-1 B. `both`, or
+    /// null: L below the diagonal, which is of ones, and U; `rows` then: the row of P's 1 in each column.
     static lu_facts lu(std::int64_t n, const Scalar* a, Scalar* diagonal, Scalar* inverse, Scalar* b = nullptr,
-                       std::int64_t columns = 0);
+                       std::int64_t columns = 0, Scalar* both = nullptr, int* rows = nullptr);
 
     struct cholesky_facts {
         bool definite = false;
@@ -95,7 +96,8 @@ private:
 template <class Scalar>
 typename dense_decompositions<Scalar>::lu_facts dense_decompositions<Scalar>::lu(std::int64_t n, const Scalar* a,
                                                                                  Scalar* diagonal, Scalar* inverse,
-                                                                                 Scalar* b, std::int64_t columns) {
+                                                                                 Scalar* b, std::int64_t columns,
+                                                                                 Scalar* both, int* rows) {
     const Eigen::PartialPivLU<matrix> lu(copied<matrix>(n, n, a));
     lu_facts facts;
     facts.sign = static_cast<real>(lu.permutationP().determinant());
@@ -111,6 +113,10 @@ typename dense_decompositions<Scalar>::lu_facts dense_decompositions<Scalar>::lu
     if (inverse != nullptr) {
         const matrix result = lu.solve(identity_of_order<matrix>(n));
         copy_to(result, inverse);
+    }
+    if (both != nullptr) {
+        copy_to(lu.matrixLU(), both);
+        copy_to(lu.permutationP().indices(), rows);
     }
     if (b != nullptr) {
         Eigen::Map<matrix> x(b, static_cast<Eigen::Index>(n), static_cast<Eigen::Index>(columns));

@@ -489,6 +489,38 @@ private:
     detail::scaled_number<Scalar> scalar_{Scalar(1)};
 };
 
+/// The triangles of K's factors: P K = L U, but for K's scalar.
+template <class Scalar>
+struct lu_of_factors {
+    kron_over_powers<Scalar> permutation;
+    kron_over_powers<Scalar> lower;
+    kron_over_powers<Scalar> upper;
+
+    /// Of an identity or a permutation, which times `turned` is the identity.
+    void append(leaf turned) {
+        const leaf same = leaf::identity(turned.rows());
+        permutation.append(std::move(turned));
+        lower.append(same);
+        upper.append(same);
+    }
+    /// Of a matrix that is upper triangular itself: a diagonal, or one without elements.
+    template <class... Matrix>
+    void append_upper(std::int64_t order, Matrix... matrix) {
+        const leaf same = leaf::identity(order);
+        permutation.append(same);
+        lower.append(same);
+        upper.append(std::move(matrix)...);
+    }
+    /// Of 2^exponent times a matrix with these triangles (dense_decompositions::lu).
+    void append(const dense_matrix<Scalar>& both, const Eigen::PermutationMatrix<Eigen::Dynamic>& p, int exponent) {
+        leaf permuted = make_permutation_leaf(p);
+        permuted.set_real_elements(detail::is_complex_scalar<Scalar>);
+        permutation.append(std::move(permuted));
+        lower.append(dense_matrix<Scalar>(both.template triangularView<Eigen::UnitLower>()), 0);
+        upper.append(dense_matrix<Scalar>(both.template triangularView<Eigen::Upper>()), exponent);
+    }
+};
+
 /// K^-1 or K^+, whose factors are the inverses of K's, and what a solve with it needs beside.
 template <class Scalar>
 class inverted_kron {
@@ -500,7 +532,9 @@ public:
     /// `what` names it in errors. The inverse of a scalar 0 is taken as 0. @pre all factors are square for an inverse
     /// @throws singular_error for an inverse, a factor whose reciprocal condition number is not above epsilon, a diagonal with a 0; a factor with
     /// NaN or Inf; budget_error
-    inverted_kron(const kron_expr<Scalar>& k, kind of, const char* what) : kind_(of) {
+    /// @param triangles null, or those of an inverse's factors are appended
+    inverted_kron(const kron_expr<Scalar>& k, kind of, const char* what, lu_of_factors<Scalar>* triangles = nullptr)
+        : kind_(of) {
         enable_structure<Scalar>();
         kron_over_powers<Scalar> own;
         kron_over_powers<Scalar> inverse;
@@ -518,11 +552,17 @@ public:
             if (f.moves_only()) {
                 leaf turned = f.source();
                 turned.transpose();
+                if (triangles != nullptr) {
+                    triangles->append(turned);
+                }
                 inverse.append(std::move(turned));
                 own.append(f.source());
             } else if (f.form() == factor_form::diagonal) {
                 inverse.append(empty ? f.diagonal() : inverted_diagonal(f, what, position));
                 own.append(f.diagonal());
+                if (triangles != nullptr) {
+                    triangles->append_upper(f.rows(), f.diagonal());
+                }
             } else if (empty) {  // a matrix without elements, whatever the other factors are
                 const auto zeros = [](std::int64_t rows, std::int64_t cols) {
                     return dense_matrix<Scalar>(
@@ -530,9 +570,12 @@ public:
                 };
                 inverse.append(zeros(f.cols(), f.rows()), 0);
                 own.append(zeros(f.rows(), f.cols()), 0);
+                if (triangles != nullptr) {
+                    triangles->append_upper(f.rows(), zeros(f.rows(), f.cols()), 0);
+                }
             } else {
                 scaled_matrix<Scalar> scaled(f.finite());
-                dense_matrix<Scalar> inverted = inverted_dense(scaled, what, position);
+                dense_matrix<Scalar> inverted = inverted_dense(scaled, what, position, triangles);
                 amplified.append(amplification_of<Scalar>(scaled.matrix, inverted), f.rows(),
                                  !detail::is_complex_scalar<Scalar>);
                 inverse.append(std::move(inverted), -scaled.exponent);
@@ -594,7 +637,8 @@ private:
             return std::abs(d) > least ? Scalar(Scalar(1) / d) : Scalar(0);
         });
     }
-    dense_matrix<Scalar> inverted_dense(const scaled_matrix<Scalar>& scaled, const char* what, std::size_t position) {
+    dense_matrix<Scalar> inverted_dense(const scaled_matrix<Scalar>& scaled, const char* what, std::size_t position,
+                                        lu_of_factors<Scalar>* triangles) {
         const dense_matrix<Scalar>& m = scaled.matrix;
         dense_matrix<Scalar> inverted(m.cols(), m.rows());
         if (kind_ == kind::pseudo_inverse) {
@@ -602,12 +646,23 @@ private:
             return inverted;
         }
         dense_vector<Scalar> pivots(m.rows());
-        const auto lu = dense_decompositions<Scalar>::lu(m.rows(), m.data(), pivots.data(), inverted.data());
+        dense_matrix<Scalar> both;
+        Eigen::PermutationMatrix<Eigen::Dynamic> permutation;
+        if (triangles != nullptr) {
+            both.resize(m.rows(), m.cols());
+            permutation.resize(m.rows());
+        }
+        const auto lu = dense_decompositions<Scalar>::lu(m.rows(), m.data(), pivots.data(), inverted.data(), nullptr, 0,
+                                                         triangles != nullptr ? both.data() : nullptr,
+                                                         permutation.indices().data());
         if (!(lu.rcond > std::numeric_limits<real>::epsilon())) {
             throw_singular(what, position, m.rows());
         }
         rcond_ *= lu.rcond;
         determinant_.append(product_of_elements<Scalar>(pivots, lu.sign, scaled.exponent * m.rows()), m.rows());
+        if (triangles != nullptr) {
+            triangles->append(both, permutation, scaled.exponent);
+        }
         return inverted;
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One product of a few tiles by each kernel whose cases elsewhere are too large for racecheck: long factors by blocks, in pieces and few rows at once,
-// factors that stay on chip, 16-bit elements. bench/gpu/sanitize.sh runs each case of this suite by itself.
+// One product and one dot product of a few tiles by each kernel of long factors (small_sizes.hpp), and products of 16-bit elements: cases that end under
+// racecheck. bench/gpu/sanitize.sh runs each case of this suite by itself.
 #include <doctest/doctest.h>
 
 #include <complex>
@@ -13,6 +13,7 @@
 #include <otimes/cuda.hpp>
 
 #include "cuda/device_support.hpp"
+#include "cuda/small_sizes.hpp"
 
 using otimes::DeviceMatrix;
 using otimes::kron;
@@ -34,10 +35,10 @@ void check_product(const shapes& s) {
     DeviceMatrix<Scalar, Order> dY(s.rows, s.outputs());
     poison(dY);
     dY = dX * kron(dF);
-    CHECK(agrees(dY.to_host(), expected_right(X, factors), s));
+    const matrix<Scalar, 0> want = expected_right(X, factors);
+    CHECK(agrees(dY.to_host(), want, s));
     const host Z = random_matrix<host>(s.rows, s.outputs(), 18);
     const DeviceMatrix<Scalar, Order> dZ(Z);
-    const matrix<Scalar, 0> want = expected_right(X, factors);
     const auto expected = (Z.conjugate().cwiseProduct(want)).sum();
     const auto limit = support::tolerance<Scalar>(static_cast<std::size_t>(s.inputs())) * Z.norm() * want.norm();
     CHECK(std::abs(otimes::dot(dZ, dX * kron(dF)) - expected) <= limit);
@@ -76,28 +77,37 @@ struct by_columns {
     static constexpr int order = Eigen::ColMajor;
 };
 
-}  // namespace
-
-TEST_CASE_TEMPLATE("small: long factors by blocks and in pieces" * needs_gpu(), Form, by_rows<float>, by_columns<float>,
-                   by_rows<double>, by_columns<double>, by_rows<std::complex<float>>,
-                   by_columns<std::complex<double>>) {
-    for (const shapes& s : {shapes{400, {200}, {200}}, {401, {257}, {131}}, {200, {512}, {512}}}) {
+template <class Form>
+void check_products(long_kernel kernel) {
+    for (const shapes& s : small_sizes_of(kernel)) {
         check_product<typename Form::scalar, Form::order>(s);
     }
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("small: long factors by blocks" * needs_gpu(), Form, by_rows<float>, by_columns<float>,
+                   by_rows<double>, by_columns<double>, by_rows<std::complex<float>>,
+                   by_columns<std::complex<double>>) {
+    check_products<Form>(long_kernel::blocks);
+}
+
+TEST_CASE_TEMPLATE("small: floats by warpgroups" * needs_gpu(), Form, by_rows<float>, by_columns<float>) {
+    check_products<Form>(long_kernel::warpgroup_blocks);
+}
+
+TEST_CASE_TEMPLATE("small: long factors in pieces" * needs_gpu(), Form, by_rows<float>, by_columns<double>) {
+    check_products<Form>(long_kernel::pieces);
 }
 
 TEST_CASE_TEMPLATE("small: factors that stay on chip" * needs_gpu(), Form, by_rows<float>, by_columns<float>,
                    by_rows<double>, by_columns<double>) {
-    for (const shapes& s : {shapes{6400, {100}, {100}}, {6403, {101}, {77}}, {6400, {72}, {157}}}) {
-        check_product<typename Form::scalar, Form::order>(s);
-    }
+    check_products<Form>(long_kernel::staying);
 }
 
 TEST_CASE_TEMPLATE("small: few rows of long factors" * needs_gpu(), Form, by_rows<float>, by_columns<double>,
                    by_rows<std::complex<float>>, by_columns<std::complex<double>>) {
-    for (const shapes& s : {shapes{3, {1500}, {700}}, {1, {1100, 3}, {1023, 3}}, {16, {130}, {130}}}) {
-        check_product<typename Form::scalar, Form::order>(s);
-    }
+    check_products<Form>(long_kernel::few_fibres);
 }
 
 TEST_CASE_TEMPLATE("small: 16-bit elements" * needs_gpu(), Form, by_rows<otimes::half>, by_columns<otimes::half>,

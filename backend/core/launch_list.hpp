@@ -36,6 +36,11 @@ struct memory_reference {
     friend bool operator==(const memory_reference&, const memory_reference&) = default;
 };
 
+/// True where both begin at the same place in the first slab.
+[[nodiscard]] inline bool same_place(const memory_reference& a, const memory_reference& b) noexcept {
+    return a.where == b.where && a.index == b.index && a.offset_bytes == b.offset_bytes;
+}
+
 /// The array that a reference to a part of a sparse factor means; `operand`: its binding.
 void* sparse_array(const memory_reference& at, const void* operand);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The GPU executor: expressions to plans, and plans to launches. prepare.cpp makes plans ready, executor_memory.cpp has its memory.
+// The GPU executor: expressions to plans, and plans to launches. prepare.cpp makes plans ready, executor_memory.cpp has its memory, receipt.cpp what a thread waits for.
 #include "executor.hpp"
 
 #include <array>
@@ -266,8 +266,7 @@ void gpu_executor::run_on_device(const prepared_plan& ready, const bindings& b, 
             : nullptr;
     std::byte* const sums_for_host = finishes != nullptr ? take_sums(*finishes, b) : nullptr;
     const auto address_of = [&](const memory_reference& at, std::int64_t slab) {
-        if (sums_for_host != nullptr && at.where == finishes->sums.where &&
-            at.offset_bytes == finishes->sums.offset_bytes) {
+        if (sums_for_host != nullptr && same_place(at, finishes->sums)) {
             return sums_for_host;
         }
         std::byte* base = nullptr;

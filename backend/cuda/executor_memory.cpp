@@ -205,8 +205,8 @@ void gpu_executor::download(const host_tensor& to, const void* from) const {
 // for a while, which takes 2 us less than the driver's own wait (H200).
 void gpu_executor::receive(std::int64_t bytes, const std::function<std::int64_t(void*)>& queue,
                            const std::function<void(const void*)>& read) const {
-    constexpr std::size_t most_sums = std::size_t{32}
-                                      << 10;  // bytes: to look at more takes the host as long as a kernel takes
+    // Bytes: to look at more takes the host as long as a kernel takes that adds them up.
+    constexpr std::size_t most_sums = std::size_t{32} << 10;
     const context_scope scope(device_.handle());
     const auto aligned = (static_cast<std::size_t>(bytes) + 15) / 16 * 16;
     held_block shared(device_.pinned(), stream_, aligned + most_sums);  // where this fails kernels may still write

@@ -312,9 +312,7 @@ void let_host_finish(const std::vector<launch>& launches, const launch& finish,
         return;
     }
     const auto leaves = [&finish](const launch& l) {
-        return std::ranges::any_of(std::array{l.sums_or_diagonal, l.y}, [&finish](const memory_reference& at) {
-            return at.where == finish.x.where && at.offset_bytes == finish.x.offset_bytes;
-        });
+        return same_place(l.sums_or_diagonal, finish.x) || same_place(l.y, finish.x);
     };
     launch summing = launches[launches.size() - 2];
     if (!leaves(summing) || std::ranges::count_if(launches, leaves) != 1 || summing.dot.blocks != finish.dot.blocks ||

@@ -18,7 +18,7 @@ thread_local receipt* of_thread = nullptr;
 /// kernels/dot_product.cuh, finish_dot: its threads take sums in turn, then a tree adds the threads.
 template <class Wide>
 Wide added_up(const std::byte* sums, int count) {
-    constexpr std::size_t threads = 256;
+    constexpr std::size_t threads = 256;  // dot_threads
     std::array<Wide, threads> tree{};
     for (int b = 0; b < count; ++b) {
         Wide one;

@@ -258,7 +258,7 @@ private:
 };
 
 /// LU decompositions of the factors of a kron with square factors, P K = L U: solve, inverse, determinant. Made once, used often; `solve`
-/// then costs one application of K, and two more for each of at most two steps of refinement.
+/// then costs one application of K, and two more for each of at most two steps of refinement. Of each dense factor it keeps the inverse and both triangles.
 template <class ScalarType>
 class kron_lu {
 public:

@@ -41,7 +41,8 @@ add_library(otimes_test_no_cuda STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/b
                                        "${PROJECT_SOURCE_DIR}/backend/make_executor.cpp")
 target_link_libraries(otimes_test_no_cuda PUBLIC otimes::otimes Threads::Threads) # it asks the planner what the compiled one keeps to itself
 target_compile_options(otimes_test_no_cuda PRIVATE ${OTIMES_TEST_FRONT_FLAGS})
-set(sources no_cuda/no_cuda.cpp no_cuda/host_device.cpp no_cuda/device_forms.cpp no_cuda/executors.cpp)
+set(sources no_cuda/no_cuda.cpp no_cuda/host_device.cpp no_cuda/device_forms.cpp no_cuda/executors.cpp
+            no_cuda/small_sizes.cpp)
 add_executable(test_no_cuda ${sources})
 target_link_libraries(test_no_cuda PRIVATE otimes_test_no_cuda otimes_backend_core otimes_test_support)
 if(TARGET otimes_test_compiled)

@@ -2,7 +2,7 @@
 // Host operands that pass through a GPU: how close the time comes to the slowest of the kernels alone and the two copies, in and
 // out, run at once without kernels.
 //
-//   streaming [GIB_OF_X [OUTPUT.csv [ORDER]]]   defaults: 4, standard output, both orders; ORDER: rows or columns
+//   streaming [GIB_OF_X [OUTPUT.csv [ORDER [ID]]]]   defaults: 4, standard output, all cases; ORDER: rows or columns; ID: as in the column
 //
 // Columns: id, dtype, order, memory (pageable or pinned), gib_in, gib_out, ms, ms_kernels, ms_copies, share, relerr.
 // ms_copies: for pinned memory plain copies of the same bytes on two streams; for pageable memory the same passage through pinned
@@ -138,11 +138,13 @@ struct bench {
     bool pinned;
     std::FILE* out;
     std::string order;  ///< empty: both
+    std::string only;   ///< the id of one case; empty: all
 
     template <class Scalar, int Order>
     void run(const char* id, const std::vector<std::pair<int, int>>& shapes) const {
         using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Order>;
-        if (!order.empty() && order != (Order == Eigen::RowMajor ? "rows" : "columns")) {
+        if ((!order.empty() && order != (Order == Eigen::RowMajor ? "rows" : "columns")) ||
+            (!only.empty() && only != id)) {
             return;
         }
         std::vector<Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>> factors;
@@ -207,7 +209,7 @@ struct bench {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const otimes::bench::arguments words(argc, argv, "streaming [GIB_OF_X [OUTPUT.csv [ORDER]]]", 3);
+    const otimes::bench::arguments words(argc, argv, "streaming [GIB_OF_X [OUTPUT.csv [ORDER [ID]]]]", 4);
     const double gib = words.amount(1, 4.0);
     std::string why;
     if (otimes::find_gpu(&why) == nullptr) {
@@ -230,7 +232,7 @@ int main(int argc, char** argv) {
             });
             std::fprintf(stderr, "pinning %.1f GiB: %.2f s\n", 2 * gib, seconds);
         }
-        const bench b{copies, x, y, pinned, out, words.text(3)};
+        const bench b{copies, x, y, pinned, out, words.text(3), words.text(4)};
         b.run<float, Eigen::RowMajor>("8^5", {{8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}});
         b.run<float, Eigen::ColMajor>("8^5", {{8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}});
         b.run<float, Eigen::RowMajor>("64^3", {{64, 64}, {64, 64}, {64, 64}});

@@ -4,6 +4,9 @@
 // Requires: Size in {4, 8, 16}; s (global) and d (shared) multiples of Size; no overlap.
 // Contract: copy_async_or_zero<Size>(d, s, n): as copy_async of n bytes, and zeros up to Size; with n = 0 nothing is read.
 // Below compute capability 8.0 the copy is an ordinary load and store, and the waits are empty.
+// With OTIMES_EVICT_FIRST defined what is copied is the first to leave the second-level cache: for kernels that run beside copies of host
+// memory, whose page table is there. Then the copy is a load and a store, too: ptxas before 13.4 loses the policy of an asynchronous one, and
+// leaves an illegal instruction (github.com/IST-DASLab/marlin/issues/44).
 //
 // Contract: a stage_barrier opens, again and again, when as many threads as set_up() said have called copies_arrive() or arrive():
 // all that they had copied or written to shared memory, or read there, before the call is done. wait(b, turn) returns when b has opened
@@ -15,8 +18,44 @@
 
 namespace otimes::kernels {
 
+#ifdef OTIMES_EVICT_FIRST
+constexpr bool copies_evict_first = true;
+#else
+constexpr bool copies_evict_first = false;
+#endif
+
+template <int Size>
+__device__ __forceinline__ void copy_at_once(void* shared_destination, const void* global_source) {
+    const unsigned to = shared_address(shared_destination);
+    if constexpr (Size == 16)
+        asm volatile(
+            "{\n\t.reg .b32 a, b, c, d;\n\t"
+            "ld.global.cs.v4.b32 {a, b, c, d}, [%1];\n\t"
+            "st.shared.v4.b32 [%0], {a, b, c, d};\n\t}" ::"r"(to),
+            "l"(global_source)
+            : "memory");
+    else if constexpr (Size == 8)
+        asm volatile(
+            "{\n\t.reg .b32 a, b;\n\t"
+            "ld.global.cs.v2.b32 {a, b}, [%1];\n\t"
+            "st.shared.v2.b32 [%0], {a, b};\n\t}" ::"r"(to),
+            "l"(global_source)
+            : "memory");
+    else
+        asm volatile(
+            "{\n\t.reg .b32 a;\n\t"
+            "ld.global.cs.b32 a, [%1];\n\t"
+            "st.shared.b32 [%0], a;\n\t}" ::"r"(to),
+            "l"(global_source)
+            : "memory");
+}
+
 template <int Size>
 __device__ __forceinline__ void copy_async(void* shared_destination, const void* global_source) {
+    if constexpr (copies_evict_first) {
+        copy_at_once<Size>(shared_destination, global_source);
+        return;
+    }
 #if __CUDA_ARCH__ >= 800
     if constexpr (Size == 16)  // .cg: past L1, nothing is read twice
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared_destination)),
@@ -34,6 +73,20 @@ __device__ __forceinline__ void copy_async(void* shared_destination, const void*
 // The first `bytes` of Size, and zeros for the rest; bytes a multiple of 4.
 template <int Size>
 __device__ __forceinline__ void copy_async_or_zero(void* shared_destination, const void* global_source, int bytes) {
+    if constexpr (copies_evict_first) {
+        if (bytes == Size)
+            copy_at_once<Size>(shared_destination, global_source);
+        else
+#pragma unroll
+            for (int i = 0; i < Size; i += 4) {
+                char* const to = static_cast<char*>(shared_destination) + i;
+                if (i < bytes)
+                    copy_at_once<4>(to, static_cast<const char*>(global_source) + i);
+                else
+                    asm volatile("st.shared.b32 [%0], 0;" ::"r"(shared_address(to)) : "memory");
+            }
+        return;
+    }
 #if __CUDA_ARCH__ >= 800
     if constexpr (Size == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared_destination)),

@@ -164,6 +164,7 @@ struct launch {
     std::int32_t pass = -1;  ///< of the plan, for traces
     bool factors_ready =
         false;  ///< of a kernel that can: may read its factors while the launch before it runs (kernels/tile_memory.cuh)
+    bool evict_first = false;  ///< what it reads and writes is the first to leave the second-level cache
     friend bool operator==(const launch&, const launch&) = default;
 };
 

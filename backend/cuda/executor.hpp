@@ -58,8 +58,9 @@ struct used_operand {
     std::int64_t element_bytes = 1;
 };
 
-/// What a plan is lowered to: its usual kernels; that of run_scattered, without portions and with them; those of run_arriving.
-enum class lowered_for : std::uint8_t { run, scattered, telling, arriving };
+/// What a plan is lowered to: its usual kernels; that of run_scattered, without portions and with them; those of run_arriving; the usual ones, beside
+/// which the device itself copies lines of host memory (`launch::evict_first`).
+enum class lowered_for : std::uint8_t { run, scattered, telling, arriving, passing };
 
 /// A plan ready to run.
 struct prepared_plan {
@@ -133,7 +134,8 @@ public:
 
 private:
     std::shared_ptr<const prepared_plan> prepared(const plan& p, lowered_for use = lowered_for::run) const;
-    std::shared_ptr<prepared_plan> prepare(const plan& p, bool allow_fused = true) const;
+    std::shared_ptr<prepared_plan> prepare(const plan& p, bool allow_fused = true,
+                                           lowered_for use = lowered_for::run) const;
     /// For generic kernels alone; planned again where they take more than the plan's limit. @throws budget_error it cannot be kept
     [[nodiscard]] launch_list lower_to_generic(const plan& p, const std::string& why) const;
     std::shared_ptr<prepared_plan> prepare_scattered(const plan& p, bool in_portions) const;

@@ -52,7 +52,7 @@ std::string expression_of(const char* kernel, dtype type, bool sums = false) {
     return std::string("otimes::kernels::") + kernel + "<" + types_of(type, sums) + ">";
 }
 
-kernel_request request_of(const launch& l) {
+kernel_request usual_request_of(const launch& l) {
     if (l.kind == launch_kind::partial_dots || l.kind == launch_kind::finish_dot) {
         return {"dot_product.cuh",
                 expression_of(l.kind == launch_kind::finish_dot ? "finish_dot" : "partial_dots", l.type, true), ""};
@@ -74,6 +74,12 @@ kernel_request request_of(const launch& l) {
         return {std::string(kernel) + ".cuh", expression_of(kernel, l.type), ""};
     }
     return backend::request_of(l.fused.group);
+}
+
+kernel_request request_of(const launch& l) {
+    kernel_request request = usual_request_of(l);
+    request.evict_first = l.evict_first;
+    return request;
 }
 
 /// Threads of a block: beside those that compute the warpgroup that tells.
@@ -491,7 +497,7 @@ launch_list gpu_executor::lower_to_generic(const plan& p, const std::string& why
     return list;
 }
 
-std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_fused) const {
+std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_fused, lowered_for use) const {
     if (p.where != placement::gpu) {
         throw unsupported_error("otimes: executor '" + name_ +
                                 "' runs plans for one GPU; this one was made for another place. Make it with "
@@ -501,6 +507,7 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
     const beside_captures loading;  // also what is evaluated for the first time in a capture
     auto ready = std::make_shared<prepared_plan>();
     ready->made_for = p;
+    ready->use = use;
     for (const tensor& t : p.source.tensors) {
         if (t.binding >= 0 && t.space == memory_space::host) {
             (t.role == tensor_role::factor ? ready->host_factors : ready->host_operands) = true;
@@ -520,6 +527,11 @@ std::shared_ptr<prepared_plan> gpu_executor::prepare(const plan& p, bool allow_f
     const gpu_description& gpu = device_.description();
     try {
         ready->list = lower_to_launches(p, gpu, allow_fused);
+        for (std::vector<launch>* const part : {&ready->list.slab, &ready->list.rest}) {
+            for (launch& l : *part) {
+                l.evict_first = use == lowered_for::passing;
+            }
+        }
         load(ready->list);
         ready->before = prepare(ready->list.before);
         ready->slab = prepare(ready->list.slab);
@@ -646,10 +658,10 @@ std::shared_ptr<const prepared_plan> gpu_executor::prepared(const plan& p, lower
         }
     }
     if (!found || found->is_stale()) {
-        const std::shared_ptr<prepared_plan> fresh = use == lowered_for::run ? prepare(p)
-                                                     : use == lowered_for::arriving
-                                                         ? prepare_arriving(p)
-                                                         : prepare_scattered(p, use == lowered_for::telling);
+        const std::shared_ptr<prepared_plan> fresh =
+            use == lowered_for::run || use == lowered_for::passing ? prepare(p, true, use)
+            : use == lowered_for::arriving                         ? prepare_arriving(p)
+                                                                   : prepare_scattered(p, use == lowered_for::telling);
         if (found) {
             wait_longer(*fresh, *found);
         }

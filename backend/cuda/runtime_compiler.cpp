@@ -29,6 +29,8 @@ struct runtime_compiler::functions {
 namespace {
 
 constexpr const char* common_options[] = {"--std=c++20", "--device-as-default-execution-space"};
+/// Of requests with evict_first: the loads and stores that are no asynchronous copies.
+constexpr const char* evict_first_options[] = {"--ptxas-options=-dlcm=cs", "--ptxas-options=-dscm=cs"};
 
 /// By soname first, so that the system's search path decides; then beside the toolkit of this build or of the user, whom a setuid process does not ask.
 void* open_compiler() {
@@ -81,6 +83,9 @@ std::string key_of(const kernel_request& request, const target_architecture& arc
     std::string key = "architecture " + architecture.option() + "\noptions";
     for (const char* const option : common_options) {
         key += std::string(" ") + option;
+    }
+    if (request.evict_first) {
+        key += " evict first";
     }
     return key + "\nsource " + kernel_sources_hash() + "\nfile " + request.file + "\nexpression " + request.expression +
            "\nvalue " + request.value + "\n";
@@ -142,7 +147,8 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
         throw device_error("otimes: no kernel can be compiled: " + reason_ + ".");
     }
     const functions& f = *functions_;
-    std::string source = "#include \"scalars.cuh\"\n#include \"" + request.file + "\"\n";
+    std::string source = request.evict_first ? "#define OTIMES_EVICT_FIRST\n" : "";
+    source += "#include \"scalars.cuh\"\n#include \"" + request.file + "\"\n";
     if (!request.value.empty()) {
         source += "__device__ int otimes_value = " + request.value + ";\n";
     }
@@ -187,6 +193,9 @@ kernel_image runtime_compiler::compile(const kernel_request& request, const targ
     const std::string option = architecture.option();
     std::vector<const char*> options{option.c_str()};
     options.insert(options.end(), std::begin(common_options), std::end(common_options));
+    if (request.evict_first && !architecture.ptx) {
+        options.insert(options.end(), std::begin(evict_first_options), std::end(evict_first_options));
+    }
     if (report != nullptr) {
         options.push_back("--ptxas-options=-v");
         if (keeps_code_) {

@@ -20,6 +20,8 @@ struct kernel_request {
     std::string expression;  ///< "otimes::kernels::fused_trailing<...>"
     /// Expression whose value the code carries as the global `otimes_value`; empty: none.
     std::string value;
+    /// What it reads and writes is the first to leave the second-level cache (kernels/async_copy.cuh). The results are the same.
+    bool evict_first = false;
     friend bool operator==(const kernel_request&, const kernel_request&) = default;
 };
 

@@ -583,6 +583,56 @@ TEST_CASE("samples compile for the other architectures, from Turing to the newes
     CHECK(jobs.size() >= 16);
 }
 
+TEST_CASE("kernels whose operands leave the second-level cache first: other code within the same registers") {
+    const runtime_compiler& compiler = runtime_compiler::instance();
+    if (!compiler.usable()) {
+        return;
+    }
+    std::vector<job> jobs;
+    const auto add = [&](kernel_request request, const target_architecture& architecture, const gpu_group& g) {
+        for (const bool evict_first : {false, true}) {
+            request.evict_first = evict_first;
+            jobs.push_back({request, architecture, g});
+        }
+    };
+    for (const target_architecture& architecture :
+         {compiler.architecture_for(90), compiler.architecture_for(80), target_architecture{80, true}}) {
+        const gpu_description gpu = otimes::gpu_of_capability(architecture.capability);
+        passes_without_tiles others;
+        for (const kron_case& c : otimes::bench::kron_cases()) {
+            if (c.id == "fig9_8^5" || c.id == "fig9_64^3") {
+                const std::vector<gpu_group> groups = groups_of(c, dtype::f32, gpu, others);
+                add(checked_request(groups.front(), otimes::planning::shared_bytes_of(groups.front())), architecture,
+                    groups.front());
+            }
+        }
+        add(generic_request("float, float"), architecture, {});
+    }
+    REQUIRE(jobs.size() == 18);
+    compile_all(jobs);
+    for (std::size_t i = 0; i < jobs.size(); i += 2) {
+        const job &usual = jobs[i], &other = jobs[i + 1];
+        check_compiled(usual);
+        check_compiled(other);
+        CAPTURE(other.request.expression);
+        CAPTURE(other.architecture.option());
+        CHECK(otimes::backend::key_of(usual.request, usual.architecture) !=
+              otimes::backend::key_of(other.request, other.architecture));
+        if (!other.architecture.ptx) {
+            CHECK(usual.image.code != other.image.code);
+        } else if (!other.group.p.empty()) {
+            // No asynchronous copies: of a policy they would have, this compiler leaves an illegal instruction.
+            const auto has = [](const job& j, const char* text) { return j.image.code.find(text) != std::string::npos; };
+            CHECK(has(usual, "cp.async.cg"));
+            CHECK_FALSE(has(usual, "ld.global.cs"));
+            CHECK_FALSE(has(other, "cp.async.ca"));
+            CHECK_FALSE(has(other, "cp.async.cg"));
+            CHECK_FALSE(has(other, "cache_hint"));
+            CHECK(has(other, "ld.global.cs.v4"));
+        }
+    }
+}
+
 TEST_CASE("which code a device gets: exact, else what newer ones compile; the warpgroup's unit in that of 9.0 alone") {
     const runtime_compiler& compiler = runtime_compiler::instance();
     if (!compiler.usable()) {

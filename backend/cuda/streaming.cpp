@@ -138,9 +138,20 @@ void copy_lines(std::byte* host, std::byte* device, const host_lines& lines, boo
     OTIMES_CUDA_CALL(cuMemcpy2DAsync(&copy, stream));
 }
 
-/// The longest distance between lines that a device copies, and the shortest lines that it copies faster than the CPU.
+/// The longest distance between lines that a device copies.
 constexpr std::int64_t most_line_distance = (1ll << 31) - 1;
-constexpr std::int64_t least_line_bytes = 64 << 10;
+/// The shortest lines that a device copies faster than threads do: any, and those whose pages are found in the second-level cache.
+constexpr std::int64_t least_line_bytes = 8 << 10;
+constexpr std::int64_t least_found_line_bytes = 1 << 10;
+/// Of host memory for each byte of the GPU's page table: pages of 4 KiB, entries of 8 bytes.
+constexpr std::int64_t host_bytes_per_table_byte = 512;
+
+/// True where the device copies the lines of pinned operands itself; `moved`: bytes of all operands in host memory.
+bool device_copies(const host_lines& lines, double moved, const gpu_description& gpu) {
+    const bool found = moved / host_bytes_per_table_byte <= static_cast<double>(gpu.l2_bytes) / 2;
+    return lines.count > 0 && lines.distance <= most_line_distance &&
+           (lines.count == 1 || lines.bytes >= (found ? least_found_line_bytes : least_line_bytes));
+}
 
 /// One stage in flight. Slabs have two buffers on each side; a worker that copies slab s + 2 in waits until the kernels of
 /// slab s are queued and lets the device wait until they are done; likewise outwards. The calling thread queues the kernels.
@@ -443,8 +454,8 @@ void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, std
             }
             const host_lines lines = lines_of(p.full, p.element_bytes);
             const std::int64_t reach = lines.distance * (lines.count - 1) + lines.bytes;
-            p.pinned = o.cut_mode >= 0 && lines.count > 0 && (lines.count == 1 || lines.bytes >= least_line_bytes) &&
-                       lines.distance <= most_line_distance &&
+            p.pinned = o.cut_mode >= 0 &&
+                       device_copies(lines, stage.bytes_in + stage.bytes_out, device_.description()) &&
                        (p.rest.empty() || lines_of(p.rest, p.element_bytes).count > 0) && is_pinned(p.host, reach) &&
                        is_pinned(p.host + (stage.slab_count - 1) * p.host_slab_bytes, p.element_bytes);
         }
@@ -465,6 +476,15 @@ void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, std
         }
     }
     if (stage.cut.extent > 0) {
+        // Each line of host memory has a page of its own. What kernels keep in the second-level cache drives the table of
+        // these pages out, and the copies then wait for it line by line.
+        const bool copies_lines = std::ranges::any_of(
+            passages, [](const passage& p) { return p.pinned && lines_of(p.full, p.element_bytes).count > 1; });
+        const auto kernels_of = [&](const std::shared_ptr<const prepared_plan>& usual) {
+            return copies_lines && usual ? prepared(usual->made_for, lowered_for::passing) : usual;
+        };
+        const std::shared_ptr<const prepared_plan> slab_kernels = kernels_of(ready.slab),
+                                                   rest_kernels = kernels_of(ready.rest);
         const stream_lanes lanes = device_.lanes().take();
         struct give_lanes_back {
             lanes_pool& pool;
@@ -477,7 +497,7 @@ void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, std
         stage_run run(device_.handle(), stream_, device_.pinned(), lanes, passages, stage, wrote);
         run.run([&](std::int64_t slab) {
             place(static_cast<std::size_t>(slab % 2));
-            run_on_device(slab + 1 == stage.slab_count && ready.rest ? *ready.rest : *ready.slab, placed, {});
+            run_on_device(slab + 1 == stage.slab_count && rest_kernels ? *rest_kernels : *slab_kernels, placed, {});
         });
     } else {
         place(0);

@@ -117,6 +117,32 @@ TEST_CASE("streaming: pinned operands, views, both sides, adding, complex number
     CHECK(agrees(D, expected_right(C, phases), large));
 }
 
+TEST_CASE("streaming: long lines of pinned columns, copied by the device, have the bits of those that threads copy" *
+          needs_gpu()) {
+    const otimes::scoped_executor scope(otimes::gpu());
+    // Three modes of one group, long factors by blocks, a last slab that is shorter.
+    for (const shapes& s :
+         {shapes{4100, {8, 8, 8}, {8, 8, 8}}, shapes{2300, {30, 40}, {31, 37}}, shapes{3001, {160}, {144}}}) {
+        CAPTURE(s.text());
+        const auto factors = random_factors<float>(s);
+        const Eigen::MatrixXf X = random_matrix<Eigen::MatrixXf>(s.rows, s.inputs(), 1);
+        const Eigen::MatrixXf want = expected_right(X, factors);
+        const auto K = kron(factors);
+        for (const std::int64_t bytes : {(X.size() + want.size()) * 4, (X.size() + want.size()) * 2}) {
+            Eigen::MatrixXf Y = Eigen::MatrixXf::Constant(s.rows, s.outputs(), nan<float>());
+            stream(Y, X * K, bytes);
+            CHECK(agrees(Y, want, s));
+            const Eigen::MatrixXf threads = Y;
+            const otimes::pinned_scope pin_x(X), pin_y(Y);
+            for (int twice = 0; twice < 2; ++twice) {
+                Y.setConstant(nan<float>());
+                stream(Y, X * K, bytes);
+                CHECK(Y == threads);
+            }
+        }
+    }
+}
+
 TEST_CASE("streaming: one row passes in two trips" * needs_gpu()) {
     const otimes::scoped_executor scope(otimes::gpu());
     for (const shapes& s :

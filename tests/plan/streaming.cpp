@@ -267,6 +267,23 @@ TEST_CASE("streams: the terms of a sum have one copy of their X, also where they
     }
 }
 
+TEST_CASE("streams: rows of column-major operands go in slabs of long lines, and there are enough slabs to overlap") {
+    const auto lines_of = [](std::int64_t rows, dtype type) {
+        const otimes::program p = rows_program(rows, {factor(64, 64), factor(64, 64), factor(64, 64)}, type, true);
+        const stream_plan s = plan_stream(p, otimes::h200(), {}, std::int64_t{100} << 30);
+        REQUIRE(s.stages.size() == 1);
+        return std::pair{s.stages.front().slab_extent * otimes::element_bytes(type), s.stages.front().slab_count};
+    };
+    using pair = std::pair<std::int64_t, std::int64_t>;  // bytes of a line, slabs
+    CHECK(lines_of(65536, dtype::f32) == pair{8192, 32});
+    CHECK(lines_of(65536, dtype::f64) == pair{8192, 64});
+    CHECK(lines_of(32768, dtype::f32) == pair{8192, 16});
+    CHECK(lines_of(16384, dtype::f32) == pair{8192, 8});
+    CHECK(lines_of(4096, dtype::f32) == pair{2048, 8});
+    CHECK(lines_of(4100, dtype::f32) == pair{1920, 9});  // whole cache lines
+    CHECK(lines_of(1024, dtype::f32) == pair{512, 8});
+}
+
 TEST_CASE("streams: indices that a step mixes are no cut") {
     otimes::program p = rows_program(6, {factor(4, 4), factor(3, 3)}, dtype::f64);
     CHECK(otimes::planning::cuts_of(p).size() == 1);

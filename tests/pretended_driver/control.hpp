@@ -28,6 +28,8 @@ struct control {
     std::atomic<unsigned> context_flags{0};  ///< of every context
     std::atomic<bool> knows_all{false};      ///< modules have every kernel that is asked for; they do nothing
     std::atomic<int> compilations{0};
+    std::atomic<int> compilations_past_cache{0};  ///< those whose loads and stores leave the second-level cache first
+    std::atomic<int> copies_of_lines{0};          ///< by the device alone: cuMemcpy2DAsync
     /// The nth call of that name from now on, and the `times - 1` behind it, return `code`. A null name forgets all.
     void (*fail)(const char* call, int nth, int code, int times) = nullptr;
 };

@@ -726,6 +726,7 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, 
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* given, CUstream s) {
     ENTER()
+    ++control.copies_of_lines;
     return queue(s, [c = *given] {
         auto* const to = static_cast<char*>(
             c.dstMemoryType == CU_MEMORYTYPE_HOST ? c.dstHost : reinterpret_cast<void*>(c.dstDevice));
@@ -850,8 +851,10 @@ nvrtcResult nvrtcAddNameExpression(nvrtcProgram p, const char* name) {
     reinterpret_cast<pretended_program*>(p)->name = name;
     return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCompileProgram(nvrtcProgram, int, const char* const*) {
+nvrtcResult nvrtcCompileProgram(nvrtcProgram, int count, const char* const* options) {
     ++control.compilations;
+    control.compilations_past_cache +=
+        std::any_of(options, options + count, [](const char* o) { return std::strstr(o, "-dscm=cs") != nullptr; });
     return static_cast<nvrtcResult>(planned_failure(__func__));
 }
 nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram, std::size_t* bytes) {

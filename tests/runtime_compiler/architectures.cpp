@@ -622,7 +622,9 @@ TEST_CASE("kernels whose operands leave the second-level cache first: other code
             CHECK(usual.image.code != other.image.code);
         } else if (!other.group.p.empty()) {
             // No asynchronous copies: of a policy they would have, this compiler leaves an illegal instruction.
-            const auto has = [](const job& j, const char* text) { return j.image.code.find(text) != std::string::npos; };
+            const auto has = [](const job& j, const char* text) {
+                return j.image.code.find(text) != std::string::npos;
+            };
             CHECK(has(usual, "cp.async.cg"));
             CHECK_FALSE(has(usual, "ld.global.cs"));
             CHECK_FALSE(has(other, "cp.async.ca"));

@@ -256,6 +256,7 @@ public:
         in_graphs_ = in_graphs_ || captured();
         const auto slot = static_cast<std::size_t>(started_ % most_on_their_way);
         if (size() == 1) {
+            const context_scope scope(gpus_.front().context);
             launch_copies(gpus_.front(), copies, gpus_.front().executor->stream());
             return;
         }

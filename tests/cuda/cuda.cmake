@@ -26,13 +26,16 @@ if(TARGET otimes_cuda_compiler)
     target_link_libraries(test_runtime_compiler PRIVATE otimes_backend_core Threads::Threads ${CMAKE_DL_LIBS})
   endif()
 
-  # The host's side of the back end, on a driver that is not there. It takes a minute to compile.
-  add_test(
-    NAME pretended_driver
-    COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/pretended_driver/run.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_COMMAND}" "${CMAKE_CXX_COMPILER}"
-            ${OTIMES_COMPILE_FLAGS} "-I$<JOIN:$<TARGET_PROPERTY:otimes_cuda_compiler,INCLUDE_DIRECTORIES>,;-I>"
-    COMMAND_EXPAND_LISTS)
-  set_tests_properties(pretended_driver PROPERTIES LABELS long TIMEOUT 1500)
+  # The host's side of the back end, on a driver that is not there, and that of several GPUs. Each takes minutes to compile.
+  foreach(script run several_gpus)
+    string(REPLACE run driver name ${script})
+    add_test(
+      NAME pretended_${name}
+      COMMAND sh "${CMAKE_CURRENT_SOURCE_DIR}/pretended_driver/${script}.sh" "${PROJECT_SOURCE_DIR}" "${CMAKE_COMMAND}" "${CMAKE_CXX_COMPILER}"
+              ${OTIMES_COMPILE_FLAGS} "-I$<JOIN:$<TARGET_PROPERTY:otimes_cuda_compiler,INCLUDE_DIRECTORIES>,;-I>"
+      COMMAND_EXPAND_LISTS)
+    set_tests_properties(pretended_${name} PROPERTIES LABELS long TIMEOUT 1500)
+  endforeach()
 endif()
 
 # A program that is linked with otimes::cuda starts where there is no GPU and is told so: with the stub, which compiles anywhere.

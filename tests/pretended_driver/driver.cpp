@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A CUDA driver and an NVRTC (libcuda.so.1, libnvrtc.so.13) whose GPUs are the host: streams are threads, memory is malloc's, four kernels
-// are loops. It keeps account of what it gave, refuses what a capture refuses, and fails when it is told to (control.hpp).
+// A CUDA driver and an NVRTC (libcuda.so.1, libnvrtc.so.13) whose GPUs are the host: streams are threads, memory is malloc's, a few kernels
+// are loops. It keeps account of what it gave, refuses what a capture refuses, and fails when it is told to (control.hpp). With PRETENDED_LINKS
+// set its GPUs reach each other's memory, and NVRTC refuses the kernels that have no loop here.
 #include <cuda.h>
 #include <nvrtc.h>
 
@@ -25,11 +26,13 @@
 
 #include <diagonal_scale.cuh>
 #include <dot_product.cuh>
+#include <exchange_blocks.cuh>
 #include <generic_sliced_multiply.cuh>
 #include <scaled_copy.cuh>
 #include <sparse_multiply.cuh>
 
 #include "control.hpp"
+#include "streams.hpp"
 
 namespace {
 
@@ -265,6 +268,11 @@ CUresult queue(CUstream s, work w) {
 // --- kernels ---
 
 template <class T>
+T op(T value, bool conjugates) {
+    return conjugates ? otimes::kernels::conjugate(value) : value;
+}
+
+template <class T>
 void multiply(const otimes::kernels::sliced_multiply_arguments<T, T>& a) {
     long count = a.q_extent;
     for (int i = 0; i < a.free_count; ++i) count *= a.free_extent[i];
@@ -279,8 +287,12 @@ void multiply(const otimes::kernels::sliced_multiply_arguments<T, T>& a) {
             f += at * a.f_stride[i];
         }
         T sum(0);
-        for (long p = 0; p < a.p_extent; ++p) sum += a.x[x + p * a.x_p_stride] * a.f[f + p * a.f_p_stride];
-        a.y[y] = a.beta == T(0) ? a.alpha * sum : a.alpha * sum + a.beta * a.y[y];
+        for (long p = 0; p < a.p_extent; ++p) {
+            sum += op(a.x[x + p * a.x_p_stride], a.conjugate_x) * op(a.f[f + p * a.f_p_stride], a.conjugate_f);
+        }
+        sum = a.alpha * sum;
+        if (!otimes::kernels::is_zero(a.beta)) sum += a.beta * a.y[y];
+        a.y[y] = sum;
     }
 }
 
@@ -289,19 +301,20 @@ void copy(const otimes::kernels::scaled_copy_arguments<T, T>& a) {
     for (long l = 0; l < a.lines; ++l) {
         for (long i = 0; i < a.count; ++i) {
             T& y = a.y[l * a.y_line_stride + i];
-            const T x = a.alpha * a.x[l * a.x_line_stride + i];
-            y = a.beta == T(0) ? x : x + a.beta * y;
+            T x = a.alpha * op(a.x[l * a.x_line_stride + i], a.conjugate_x);
+            if (!otimes::kernels::is_zero(a.beta)) x += a.beta * y;
+            y = x;
         }
     }
 }
 
-void scale(const otimes::kernels::diagonal_arguments<double, double>& a) {
+template <class T>
+void scale(const otimes::kernels::diagonal_arguments<T, T>& a) {
     for (long l = 0; l < a.lines; ++l) {
         for (long i = 0; i < a.count; ++i) {
-            double& y = a.y[l * a.y_line_stride + i];
-            const double x =
-                a.alpha * a.x[l * a.x_line_stride + i] * a.d[l % a.d_lines * a.d_line_stride + i * a.d_stride];
-            y = a.beta == 0 ? x : x + a.beta * y;
+            T& y = a.y[l * a.y_line_stride + i];
+            const T x = a.alpha * a.x[l * a.x_line_stride + i] * a.d[l % a.d_lines * a.d_line_stride + i * a.d_stride];
+            y = a.beta == T(0) ? x : x + a.beta * y;
         }
     }
 }
@@ -328,20 +341,43 @@ void multiply_sparse(const otimes::kernels::sparse_multiply_arguments<double, do
 }
 
 /// Block b takes element b and every so many blocks-th one behind it, and writes its sum once.
-void sum_products(const otimes::kernels::dot_arguments<double, double>& a, unsigned blocks) {
-    std::vector<double> sums(blocks);
+template <class T, class Sum>
+void sum_products(const otimes::kernels::dot_arguments<T, Sum>& a, unsigned blocks) {
+    std::vector<Sum> sums(blocks, Sum(0));
     for (long l = 0; l < a.lines; ++l) {
         for (long i = 0; i < a.count; ++i) {
-            const double x = a.x[l * a.x_line_stride + i * a.x_stride], y = a.y[l * a.y_line_stride + i * a.y_stride];
-            sums[static_cast<std::size_t>(l * a.count + i) % blocks] += a.distance ? (x - y) * (x - y) : x * y;
+            const auto x = op(otimes::kernels::widen<Sum>(a.x[l * a.x_line_stride + i * a.x_stride]), a.conjugate_x);
+            const auto y = op(otimes::kernels::widen<Sum>(a.y[l * a.y_line_stride + i * a.y_stride]), a.conjugate_y);
+            const Sum difference = x - y;
+            sums[static_cast<std::size_t>(l * a.count + i) % blocks] +=
+                a.distance ? difference * otimes::kernels::conjugate(difference) : x * y;
         }
     }
     std::ranges::copy(sums, a.sums);
 }
 
-void add_up(const otimes::kernels::finish_arguments<double, double>& a) {
-    const double sum = a.alpha * std::accumulate(a.sums, a.sums + a.count, 0.0);
-    *a.result = a.beta == 0 ? sum : sum + a.beta * *a.result;
+template <class T, class Sum>
+void add_up(const otimes::kernels::finish_arguments<T, Sum>& a) {
+    Sum sum(0);
+    for (int i = 0; i < a.count; ++i) sum += a.sums[i];
+    sum = a.alpha * sum;
+    if (!otimes::kernels::is_zero(a.beta)) sum += a.beta * otimes::kernels::widen<Sum>(*a.result);
+    *a.result = otimes::kernels::narrow<T>(sum);
+}
+
+void exchange(const otimes::kernels::exchange_arguments& a) {
+    for (int m = 0; m < a.count; ++m) {
+        const otimes::kernels::block_move& b = a.moves[m];
+        for (long i = 0; i < b.counts[0]; ++i) {
+            for (long j = 0; j < b.counts[1]; ++j) {
+                for (long k = 0; k < b.counts[2]; ++k) {
+                    std::memcpy(b.to + i * b.to_strides[0] + j * b.to_strides[1] + k * b.to_strides[2],
+                                b.from + i * b.from_strides[0] + j * b.from_strides[1] + k * b.from_strides[2],
+                                static_cast<std::size_t>(b.run));
+                }
+            }
+        }
+    }
 }
 
 struct function {
@@ -355,36 +391,62 @@ work launch_of(void** parameters, const Run& run) {
 
 work launch_of(const std::string& name, unsigned blocks, void** parameters) {
     using namespace otimes::kernels;
+    using complexes = complex<double>;
     const bool doubles = name.find("<double, double>") != std::string::npos;
     const bool floats = name.find("<float, float>") != std::string::npos;
-    if (name.find("generic_sliced_multiply") != std::string::npos && doubles) {
-        return launch_of<sliced_multiply_arguments<double, double>>(parameters, multiply<double>);
+    const bool floats_in_doubles = name.find("<float, double>") != std::string::npos;
+    const bool complex_doubles = name.find("complex<double>, otimes::kernels::complex<double>>") != std::string::npos;
+    if (name.find("generic_sliced_multiply") != std::string::npos) {
+        return doubles  ? launch_of<sliced_multiply_arguments<double, double>>(parameters, multiply<double>)
+               : floats ? launch_of<sliced_multiply_arguments<float, float>>(parameters, multiply<float>)
+               : complex_doubles
+                   ? launch_of<sliced_multiply_arguments<complexes, complexes>>(parameters, multiply<complexes>)
+                   : nullptr;
     }
-    if (name.find("generic_sliced_multiply") != std::string::npos && floats) {
-        return launch_of<sliced_multiply_arguments<float, float>>(parameters, multiply<float>);
-    }
-    if (name.find("scaled_copy") != std::string::npos && doubles) {
-        return launch_of<scaled_copy_arguments<double, double>>(parameters, copy<double>);
-    }
-    if (name.find("scaled_copy") != std::string::npos && floats) {
-        return launch_of<scaled_copy_arguments<float, float>>(parameters, copy<float>);
+    if (name.find("scaled_copy") != std::string::npos) {
+        return doubles           ? launch_of<scaled_copy_arguments<double, double>>(parameters, copy<double>)
+               : floats          ? launch_of<scaled_copy_arguments<float, float>>(parameters, copy<float>)
+               : complex_doubles ? launch_of<scaled_copy_arguments<complexes, complexes>>(parameters, copy<complexes>)
+                                 : nullptr;
     }
     if (name.find("diagonal_scale") != std::string::npos && doubles) {
-        return launch_of<diagonal_arguments<double, double>>(parameters, scale);
+        return launch_of<diagonal_arguments<double, double>>(parameters, scale<double>);
+    }
+    if (name.find("diagonal_scale") != std::string::npos && floats) {
+        return launch_of<diagonal_arguments<float, float>>(parameters, scale<float>);
     }
     if ((name.find("sparse_multiply") != std::string::npos || name.find("sparse_tiles") != std::string::npos) &&
         doubles) {
         return launch_of<sparse_multiply_arguments<double, double>>(parameters, multiply_sparse);
     }
-    if (name.find("partial_dots") != std::string::npos && doubles) {
-        return launch_of<dot_arguments<double, double>>(parameters,
-                                                        [blocks](const auto& a) { sum_products(a, blocks); });
+    if (name.find("partial_dots") != std::string::npos) {
+        const auto run = [blocks](const auto& a) { sum_products(a, blocks); };
+        return doubles             ? launch_of<dot_arguments<double, double>>(parameters, run)
+               : floats_in_doubles ? launch_of<dot_arguments<float, double>>(parameters, run)
+               : complex_doubles   ? launch_of<dot_arguments<complexes, complexes>>(parameters, run)
+                                   : nullptr;
     }
-    if (name.find("finish_dot") != std::string::npos && doubles) {
-        return launch_of<finish_arguments<double, double>>(parameters, add_up);
+    if (name.find("finish_dot") != std::string::npos) {
+        const auto run = [](const auto& a) { add_up(a); };
+        return doubles             ? launch_of<finish_arguments<double, double>>(parameters, run)
+               : floats_in_doubles ? launch_of<finish_arguments<float, double>>(parameters, run)
+               : complex_doubles   ? launch_of<finish_arguments<complexes, complexes>>(parameters, run)
+                                   : nullptr;
+    }
+    if (name.find("exchange_blocks") != std::string::npos) {
+        return launch_of<exchange_arguments>(parameters, exchange);
     }
     return nullptr;
 }
+
+bool has_loop(const std::string& kernel) {
+    return std::ranges::any_of(std::initializer_list<const char*>{"generic_sliced_multiply", "scaled_copy",
+                                                                  "diagonal_scale", "sparse_multiply", "sparse_tiles",
+                                                                  "partial_dots", "finish_dot", "exchange_blocks"},
+                               [&](const char* known) { return kernel.find(known) != std::string::npos; });
+}
+
+bool has_links() { return std::getenv("PRETENDED_LINKS") != nullptr; }
 
 int number_of_gpus() {
     const char* const wish = std::getenv("PRETENDED_GPUS");
@@ -392,6 +454,8 @@ int number_of_gpus() {
 }
 
 }  // namespace
+
+void pretended::put_on_stream(CUstream s, std::function<void()> w) { of(s)->put(std::move(w)); }
 
 extern "C" {
 
@@ -737,7 +801,19 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* given, CUstream s) {
         }
     });
 }
-CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D*, CUstream) { return CUDA_ERROR_NOT_SUPPORTED; }
+/// Between GPUs.
+CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* given, CUstream s) {
+    ENTER()
+    return queue(s, [c = *given] {
+        for (std::size_t k = 0; k < c.Depth; ++k) {
+            for (std::size_t i = 0; i < c.Height; ++i) {
+                std::memcpy(reinterpret_cast<char*>(c.dstDevice) + (k * c.dstHeight + i) * c.dstPitch,
+                            reinterpret_cast<const char*>(c.srcDevice) + (k * c.srcHeight + i) * c.srcPitch,
+                            c.WidthInBytes);
+            }
+        }
+    });
+}
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t bytes, CUstream s) {
     ENTER()
     return queue(s, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
@@ -757,10 +833,7 @@ CUresult cuModuleUnload(CUmodule) {
 CUresult cuModuleGetFunction(CUfunction* f, CUmodule, const char* name) {
     ENTER()
     const std::string text(name);
-    if (!control.knows_all && text.find("generic_sliced_multiply") == std::string::npos &&
-        text.find("scaled_copy") == std::string::npos && text.find("diagonal_scale") == std::string::npos &&
-        text.find("sparse_multiply") == std::string::npos && text.find("sparse_tiles") == std::string::npos &&
-        text.find("partial_dots") == std::string::npos && text.find("finish_dot") == std::string::npos) {
+    if (!control.knows_all && !has_loop(text)) {
         return CUDA_ERROR_NOT_FOUND;
     }
     *f = reinterpret_cast<CUfunction>(new function{text});
@@ -824,7 +897,7 @@ CUresult cuPointerGetAttribute(void* answer, CUpointer_attribute what, CUdevicep
     }
 }
 CUresult cuDeviceCanAccessPeer(int* value, CUdevice, CUdevice) {
-    *value = 0;
+    *value = has_links() ? 1 : 0;
     return CUDA_SUCCESS;
 }
 
@@ -851,8 +924,11 @@ nvrtcResult nvrtcAddNameExpression(nvrtcProgram p, const char* name) {
     reinterpret_cast<pretended_program*>(p)->name = name;
     return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCompileProgram(nvrtcProgram, int count, const char* const* options) {
+nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char* const* options) {
     ++control.compilations;
+    if (has_links() && !has_loop(reinterpret_cast<pretended_program*>(p)->name)) {
+        return NVRTC_ERROR_COMPILATION;
+    }
     control.compilations_past_cache +=
         std::any_of(options, options + count, [](const char* o) { return std::strstr(o, "-dscm=cs") != nullptr; });
     return static_cast<nvrtcResult>(planned_failure(__func__));

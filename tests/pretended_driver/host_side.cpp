@@ -26,12 +26,6 @@
 
 using namespace host_side;
 
-namespace otimes::backend {
-
-core_set compiled_core_set() { return {}; }
-
-}  // namespace otimes::backend
-
 TEST_CASE("a matrix of before a capture that ends in it is freed when the capture has ended") {
     support::driver cuda;
     const otimes::device_executor& e = on_new_stream(cuda);

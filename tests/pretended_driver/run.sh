@@ -5,37 +5,15 @@
 #
 #   run.sh ROOT CMAKE COMPILER [FLAG...]
 set -u
-root=$1
-cmake=$2
-shift 2
-work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM
-
-# compile [FLAG or SOURCE...]: by the compiler, with its flags in front.
-compile() {
-    "$@" >"$work/log" 2>&1 || {
-        head -n 40 "$work/log"
-        exit 1
-    }
-}
+. "$(dirname "$0")/build.sh"
 
 sanitized="-fsanitize=address,undefined -fno-sanitize=alignment -fno-sanitize-recover=undefined"
-echo 'int main() {}' >"$work/empty.cpp"
-# shellcheck disable=SC2086
-if ! "$1" $sanitized "$work/empty.cpp" -o "$work/empty" 2>/dev/null || ! "$work/empty"; then sanitized=""; fi
+takes "$1" "$sanitized" || sanitized=""
 
-"$cmake" -D "folder=$root/kernels" -D "output=$work/kernel_sources.cpp" -P "$root/backend/cuda/embed_kernels.cmake" || exit 1
-compile "$@" -w -O1 -fPIC -shared "-I$root/tests" "-I$root/include" "-I$root/kernels" "$root/tests/pretended_driver/driver.cpp" \
-    -o "$work/libcuda.so.1" -pthread
-ln -s libcuda.so.1 "$work/libnvrtc.so.13" # the same library, which fails where it is told to
-cuda=$root/backend/cuda
+driver "" "$@"
 # shellcheck disable=SC2086
-compile "$@" -w -O0 $sanitized "-I$root" "-I$root/tests" "-I$root/include" "-I$root/backend" "-I$cuda" \
-    "$root/tests/support/main.cpp" "$root"/tests/pretended_driver/host_side*.cpp "$cuda/driver.cpp" "$cuda/kernel_store.cpp" \
-    "$cuda/device.cpp" "$cuda/executor.cpp" "$cuda/executor_memory.cpp" "$cuda/prepare.cpp" "$cuda/process_executors.cpp" \
-    "$cuda/receipt.cpp" "$cuda/streaming.cpp" "$cuda/tuning.cpp" "$cuda/runtime_compiler.cpp" \
-    "$root/backend/make_executor.cpp" "$root"/backend/core/*.cpp "$work/kernel_sources.cpp" -o "$work/tests" -ldl -pthread
+compile "$@" -w -O0 $sanitized "-I$root" "-I$root/tests" "-I$root/include" "-I$root/backend" "-I$root/backend/cuda" \
+    "$root/tests/support/main.cpp" "$root"/tests/pretended_driver/host_side*.cpp $back_end -o "$work/tests" -ldl -pthread
 
 # Nothing is told of what lives as long as the process.
 export LD_LIBRARY_PATH="$work" XDG_CACHE_HOME="$work/cache" ASAN_OPTIONS=detect_leaks=0

@@ -85,8 +85,18 @@ thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 CUcontext current() { return stack.empty() ? nullptr : stack.back(); }
 int device_of(CUcontext c) { return reinterpret_cast<context*>(c)->device; }
 
+struct stream;
+
+/// In the order of the calls; the streams that a capture has joined are branches, between which marks are set and waited for.
 struct graph {
-    std::vector<work> nodes;
+    struct node {
+        stream* branch;
+        work runs;      // or nothing: a mark
+        int mark = -1;  // that is set
+        int awaited = -1;
+    };
+    std::vector<node> nodes;
+    int marks = 0;
     std::set<void*> owned;  // allocated by a node, and not freed by one
     bool valid = true;
     CUstreamCaptureMode mode{};
@@ -135,7 +145,7 @@ struct stream {
         {
             const std::lock_guard lock(mutex);
             if (capture) {
-                capture->nodes.push_back(std::move(w));
+                capture->nodes.push_back({this, std::move(w)});
                 return;
             }
             queue.push_back(std::move(w));
@@ -156,6 +166,8 @@ struct event {
     std::condition_variable changed;
     std::uint64_t recorded = 0;
     std::uint64_t done = 0;
+    std::shared_ptr<graph> captured;  // where it was recorded last
+    int mark = -1;
 };
 
 stream* of(CUstream s) { return reinterpret_cast<stream*>(s); }
@@ -619,9 +631,17 @@ CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode) {
     return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream s, CUgraph* out) {
+    const std::lock_guard all(streams_mutex);
     const std::lock_guard lock(of(s)->mutex);
     const bool valid = of(s)->capture->valid;
-    *out = valid ? reinterpret_cast<CUgraph>(new std::shared_ptr<graph>(of(s)->capture)) : nullptr;
+    const std::shared_ptr<graph> made = of(s)->capture;
+    *out = valid ? reinterpret_cast<CUgraph>(new std::shared_ptr<graph>(made)) : nullptr;
+    for (stream* const joined : streams) {
+        if (joined != of(s)) {
+            const std::lock_guard own(joined->mutex);
+            joined->capture = joined->capture == made ? nullptr : joined->capture;
+        }
+    }
     of(s)->capture = nullptr;
     return valid ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
@@ -630,11 +650,42 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph g, unsigned long 
     return CUDA_SUCCESS;
 }
 CUresult cuGraphLaunch(CUgraphExec g, CUstream s) {
-    for (const work& w : (*reinterpret_cast<std::shared_ptr<graph>*>(g))->nodes) of(s)->put(w);
+    const std::shared_ptr<graph> launched = *reinterpret_cast<std::shared_ptr<graph>*>(g);
+    std::map<stream*, std::vector<const graph::node*>> branches;
+    for (const graph::node& n : launched->nodes) branches[n.branch].push_back(&n);
+    if (branches.size() == 1) {
+        for (const graph::node& n : launched->nodes) {
+            if (n.runs) of(s)->put(n.runs);
+        }
+        return CUDA_SUCCESS;
+    }
+    of(s)->put([launched, branches] {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::vector<bool> set(static_cast<std::size_t>(launched->marks));
+        std::vector<std::thread> threads;
+        for (const auto& [branch, nodes] : branches) {
+            threads.emplace_back([&, nodes = nodes] {
+                for (const graph::node* const n : nodes) {
+                    if (n->runs) {
+                        n->runs();
+                        continue;
+                    }
+                    std::unique_lock lock(mutex);
+                    if (n->mark >= 0) set[static_cast<std::size_t>(n->mark)] = true;
+                    changed.notify_all();
+                    changed.wait(lock, [&] { return n->awaited < 0 || set[static_cast<std::size_t>(n->awaited)]; });
+                }
+            });
+        }
+        for (std::thread& t : threads) t.join();
+    });
     return CUDA_SUCCESS;
 }
 CUresult cuGraphGetNodes(CUgraph g, CUgraphNode*, std::size_t* count) {
-    *count = (*reinterpret_cast<std::shared_ptr<graph>*>(g))->nodes.size();
+    const std::vector<graph::node>& all = (*reinterpret_cast<std::shared_ptr<graph>*>(g))->nodes;
+    *count =
+        static_cast<std::size_t>(std::ranges::count_if(all, [](const graph::node& n) { return n.runs != nullptr; }));
     return CUDA_SUCCESS;
 }
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
@@ -656,7 +707,14 @@ CUresult cuEventRecord(CUevent e, CUstream s) {
     ENTER()
     std::uint64_t number = 0;
     {
+        const std::lock_guard captured(of(s)->mutex);
         const std::lock_guard lock(of(e)->mutex);
+        of(e)->captured = of(s)->capture;
+        if (of(s)->capture) {
+            of(e)->mark = of(s)->capture->marks++;
+            of(s)->capture->nodes.push_back({of(s), nullptr, of(e)->mark});
+            return CUDA_SUCCESS;
+        }
         number = ++of(e)->recorded;
     }
     return queue(s, [e, number] {
@@ -671,7 +729,19 @@ CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned) {
     ENTER()
     std::uint64_t number = 0;
     {
+        const std::lock_guard captured(of(s)->mutex);
         const std::lock_guard lock(of(e)->mutex);
+        if (of(e)->captured && of(e)->captured->valid) {  // of a capture, which the stream joins
+            if (of(s)->capture && of(s)->capture != of(e)->captured) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+            of(s)->capture = of(e)->captured;
+            of(s)->capture->nodes.push_back({of(s), nullptr, -1, of(e)->mark});
+            return CUDA_SUCCESS;
+        }
+        if (of(s)->capture) {  // an event from before it
+            of(s)->capture->valid = false;
+            ++control.invalidated;
+            return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+        }
         number = of(e)->recorded;
     }
     return queue(s, [e, number] {

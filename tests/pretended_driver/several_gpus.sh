@@ -1,5 +1,5 @@
 #!/bin/sh
-# The transport of several GPUs on the driver whose GPUs are the host (driver.cpp): tests/distributed/gpus.cpp with two and three of them, by stores into each
+# The transport of several GPUs on the driver whose GPUs are the host (driver.cpp): tests/distributed/gpus.cpp and captures.cpp with two and three of them, by stores into each
 # other's memory and by messages of a pretended NCCL. Streams are threads, so that the thread sanitizer, where the compiler has it, sees what no event
 # orders. Left out are the cases that ask for kernels which store into peers.
 #
@@ -14,7 +14,7 @@ driver "$sanitized" "$@"
 distributed=$root/backend/distributed
 # shellcheck disable=SC2086
 compile "$@" -w -O1 $sanitized "-I$root" "-I$root/tests" "-I$root/include" "-I$root/backend" "-I$root/backend/cuda" \
-    "$root/tests/support/main.cpp" "$root/tests/distributed/gpus.cpp" "$distributed/communicator.cpp" "$distributed/host_transport.cpp" \
+    "$root/tests/support/main.cpp" "$root/tests/distributed/gpus.cpp" "$root/tests/distributed/captures.cpp" "$distributed/communicator.cpp" "$distributed/host_transport.cpp" \
     "$root/backend/nccl/gpu_transport.cpp" "$root/backend/nccl/nccl.cpp" "$root/backend/none/no_mpi.cpp" $back_end -o "$work/tests" -ldl -pthread
 
 export LD_LIBRARY_PATH="$work" OTIMES_NCCL_LIBRARY="$work/libcuda.so.1" XDG_CACHE_HOME="$work/cache" OMP_NUM_THREADS=1

@@ -24,6 +24,7 @@ constexpr bool copies_evict_first = true;
 constexpr bool copies_evict_first = false;
 #endif
 
+// copy_async<Size> that is done when it returns, by a load whose line leaves the second-level cache first.
 template <int Size>
 __device__ __forceinline__ void copy_at_once(void* shared_destination, const void* global_source) {
     const unsigned to = shared_address(shared_destination);

@@ -135,6 +135,16 @@ host_lines lines_of(std::span<const mode> given, std::int64_t element_bytes) {
     return {};
 }
 
+bool device_copies(const host_lines& lines, double moved, std::int64_t l2_bytes) noexcept {
+    constexpr std::int64_t most_distance = (std::int64_t{1} << 31) - 1;
+    constexpr std::int64_t least_bytes = 8 << 10;
+    constexpr std::int64_t least_found_bytes = 1 << 10;
+    constexpr double bytes_per_table_byte = 512;  // pages of 4 KiB, entries of 8 bytes
+    const bool found = moved / bytes_per_table_byte <= static_cast<double>(l2_bytes) / 2;
+    return lines.count > 0 && lines.distance <= most_distance &&
+           (lines.count == 1 || lines.bytes >= (found ? least_found_bytes : least_bytes));
+}
+
 void gather_elements(const std::byte* from, std::span<const mode> modes, std::int64_t element_bytes, std::int64_t first,
                      std::int64_t count, std::byte* to) {
     for_stretches(modes, first, count,

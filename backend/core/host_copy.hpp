@@ -27,6 +27,10 @@ struct host_lines {
 };
 host_lines lines_of(std::span<const mode> modes, std::int64_t element_bytes);
 
+/// True of lines of pinned memory that a device copies faster than threads do: 8 KiB and longer, or 1 KiB where the table of the pages of
+/// all `moved` bytes takes at most half of its second-level cache (docs/memory.md). False of lines that no copy engine takes.
+bool device_copies(const host_lines& lines, double moved, std::int64_t l2_bytes) noexcept;
+
 /// Elements of a tensor. Extents have been checked for overflow.
 inline std::int64_t count_of(std::span<const mode> modes) {
     std::int64_t count = 1;

@@ -58,8 +58,8 @@ struct used_operand {
     std::int64_t element_bytes = 1;
 };
 
-/// What a plan is lowered to: its usual kernels; that of run_scattered, without portions and with them; those of run_arriving; the usual ones, beside
-/// which the device itself copies lines of host memory (`launch::evict_first`).
+/// What a plan is lowered to: its usual kernels; that of run_scattered, without portions and with them; those of run_arriving; the
+/// usual ones, beside which the device itself copies lines of host memory (`launch::evict_first`).
 enum class lowered_for : std::uint8_t { run, scattered, telling, arriving, passing };
 
 /// A plan ready to run.

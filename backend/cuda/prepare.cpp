@@ -8,7 +8,6 @@
 #include <exception>
 #include <limits>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -387,11 +386,10 @@ bool same_work(const plan& a, const plan& b) {
 
 void gpu_executor::load(const launch_list& list) const {
     std::vector<kernel_request> requests;
-    std::set<std::string> seen;
     for (const std::vector<launch>* const part : {&list.before, &list.slab, &list.rest, &list.after}) {
         for (const launch& l : *part) {
             kernel_request r = request_of(l);
-            if (seen.insert(r.expression).second) {
+            if (std::ranges::find(requests, r) == requests.end()) {
                 requests.push_back(std::move(r));
             }
         }

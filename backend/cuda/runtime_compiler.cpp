@@ -85,7 +85,9 @@ std::string key_of(const kernel_request& request, const target_architecture& arc
         key += std::string(" ") + option;
     }
     if (request.evict_first) {
-        key += " evict first";
+        for (const char* const option : evict_first_options) {
+            key += std::string(" ") + option;
+        }
     }
     return key + "\nsource " + kernel_sources_hash() + "\nfile " + request.file + "\nexpression " + request.expression +
            "\nvalue " + request.value + "\n";

@@ -138,21 +138,6 @@ void copy_lines(std::byte* host, std::byte* device, const host_lines& lines, boo
     OTIMES_CUDA_CALL(cuMemcpy2DAsync(&copy, stream));
 }
 
-/// The longest distance between lines that a device copies.
-constexpr std::int64_t most_line_distance = (1ll << 31) - 1;
-/// The shortest lines that a device copies faster than threads do: any, and those whose pages are found in the second-level cache.
-constexpr std::int64_t least_line_bytes = 8 << 10;
-constexpr std::int64_t least_found_line_bytes = 1 << 10;
-/// Of host memory for each byte of the GPU's page table: pages of 4 KiB, entries of 8 bytes.
-constexpr std::int64_t host_bytes_per_table_byte = 512;
-
-/// True where the device copies the lines of pinned operands itself; `moved`: bytes of all operands in host memory.
-bool device_copies(const host_lines& lines, double moved, const gpu_description& gpu) {
-    const bool found = moved / host_bytes_per_table_byte <= static_cast<double>(gpu.l2_bytes) / 2;
-    return lines.count > 0 && lines.distance <= most_line_distance &&
-           (lines.count == 1 || lines.bytes >= (found ? least_found_line_bytes : least_line_bytes));
-}
-
 /// One stage in flight. Slabs have two buffers on each side; a worker that copies slab s + 2 in waits until the kernels of
 /// slab s are queued and lets the device wait until they are done; likewise outwards. The calling thread queues the kernels.
 class stage_run {
@@ -455,7 +440,7 @@ void gpu_executor::run_stage(const prepared_stage& ready, const bindings& b, std
             const host_lines lines = lines_of(p.full, p.element_bytes);
             const std::int64_t reach = lines.distance * (lines.count - 1) + lines.bytes;
             p.pinned = o.cut_mode >= 0 &&
-                       device_copies(lines, stage.bytes_in + stage.bytes_out, device_.description()) &&
+                       device_copies(lines, stage.bytes_in + stage.bytes_out, device_.description().l2_bytes) &&
                        (p.rest.empty() || lines_of(p.rest, p.element_bytes).count > 0) && is_pinned(p.host, reach) &&
                        is_pinned(p.host + (stage.slab_count - 1) * p.host_slab_bytes, p.element_bytes);
         }

@@ -72,3 +72,17 @@ TEST_CASE("lines of every length and alignment are gathered and scattered, and n
         }
     }
 }
+
+TEST_CASE("host copies: which lines of pinned memory a device copies by itself") {
+    using otimes::backend::device_copies;
+    constexpr std::int64_t l2 = 50 << 20;
+    constexpr double least_past_it = 512.0 * 25 * (1 << 20) + 1;  // whose page table takes more than half of that
+    const auto line = [](std::int64_t bytes) { return otimes::backend::host_lines{100, bytes, 1 << 20}; };
+    CHECK(device_copies(line(1024), least_past_it - 1, l2));
+    CHECK_FALSE(device_copies(line(1023), least_past_it - 1, l2));
+    CHECK_FALSE(device_copies(line(8191), least_past_it, l2));
+    CHECK(device_copies(line(8192), least_past_it, l2));
+    CHECK(device_copies({1, 16, 16}, least_past_it, l2));                    // one stretch
+    CHECK_FALSE(device_copies({}, 0, l2));                                   // no lines
+    CHECK_FALSE(device_copies({2, 1 << 20, std::int64_t{1} << 31}, 0, l2));  // farther apart than a copy engine steps
+}

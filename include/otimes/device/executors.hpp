@@ -158,8 +158,9 @@ private:
 [[nodiscard]] const executor* find_gpus();
 
 /// Pins host memory as long as it lives: operands in it are copied to and from GPUs at the full rate of the link and without the
-/// help of the CPU; of column-major ones rows pass in lines, which are copied so where they are long enough. Without it they pass through pinned blocks of the library, which costs nothing to set up. Pinning takes
-/// about as long as three products, so it is worth it for memory that is used often.
+/// help of the CPU; of column-major ones rows pass in lines, which are copied so where they are long enough. Without it they pass
+/// through pinned blocks of the library, which costs nothing to set up. Pinning takes about as long as three products, so it is
+/// worth it for memory that is used often.
 class pinned_scope {
 public:
     /// @throws device_error there is no GPU, or the system pins no more memory.

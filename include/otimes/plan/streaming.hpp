@@ -80,10 +80,10 @@ inline constexpr double slab_bytes_wanted = 96e6;
 inline constexpr double least_slab_bytes = 2e6;
 inline constexpr double worth_cutting = 4e6;
 inline constexpr std::int64_t slabs_wanted = 24;  ///< so that the first copy in and the last one out are a few percent
-/// Ranges of an index whose elements lie side by side are lines of host memory: the longer, the faster they are copied, and the fewer slabs there are to
-/// overlap. Their slabs are whole cache lines wide, which is how kernels want them too.
+/// Ranges of an index whose elements lie side by side are lines of host memory: the longer, the faster they are copied, and the
+/// fewer slabs there are to overlap. Their slabs are whole cache lines wide, which is how kernels want them too.
 inline constexpr std::int64_t long_line_bytes = 8192;
-inline constexpr std::int64_t slabs_of_lines = 8;
+inline constexpr std::int64_t slabs_of_lines = 8;  ///< at least, of lines longer than the shortest
 inline constexpr std::int64_t short_line_bytes = 512;
 /// Threads that help with the copies, at most, and the time until they work.
 inline constexpr double most_workers = 8;
